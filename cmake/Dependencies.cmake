@@ -1,0 +1,12 @@
+# Distribution packages (tools/debian-packages.txt). Private to the .cc files that use them.
+find_package(Threads REQUIRED)
+find_package(fmt 9 REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(nlohmann_json 3.11 REQUIRED)
+find_package(tomlplusplus REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(ZLIB REQUIRED)
+find_package(PkgConfig REQUIRED)
+if(TRIREME_UCX)
+  pkg_check_modules(UCX REQUIRED IMPORTED_TARGET ucx)
+endif()

@@ -1,0 +1,35 @@
+#pragma once
+// Files: read whole or mapped, written so that a crash leaves the old content or the new, never half.
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace trireme {
+
+// Throws Error(input) naming the file when it is missing, a folder, or unreadable.
+std::string read_file(const std::filesystem::path& path);
+
+// Temporary name, fsync, rename, fsync of the folder. Throws Error(io) naming file and cause ("No space left …");
+// the old file is then intact and the temporary gone.
+void write_file(const std::filesystem::path& path, std::string_view content);
+
+// fsync a file or folder that others wrote.
+void sync_path(const std::filesystem::path& path);
+
+// A read-only memory map, owned. Empty files map to an empty span.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::filesystem::path& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&&) = delete;
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+ private:
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace trireme

@@ -1,0 +1,74 @@
+#pragma once
+// Runs task graphs with a compute queue (encode, decode, merge) and a communication thread (send, receive). Tasks start
+// when their dependency counters reach zero; both threads sleep otherwise. Errors name rank, tensor and primitive.
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "trireme/base/trace.h"
+#include "trireme/codec/codec.h"
+#include "trireme/comm/task_graph.h"
+#include "trireme/tensor/tensor_view.h"
+#include "trireme/transport/transport.h"
+
+namespace trireme::comm {
+
+// Where encode, decode and merge run. submit may be called from any thread; jobs with a lower priority number first,
+// equal ones in order of submission.
+class ComputeQueue {
+ public:
+  virtual ~ComputeQueue() = default;
+  virtual void submit(int priority, std::function<void()> job) = 0;
+};
+std::unique_ptr<ComputeQueue> make_cpu_queue(int threads = 1);
+// Delays and reorders jobs by a seed (tests).
+std::unique_ptr<ComputeQueue> make_fake_queue(uint64_t seed);
+
+struct EngineOptions {
+  Seconds timeout{60};  // a run without any progress for this long fails with timeout, naming what it waits for
+  Tracer* tracer = nullptr;
+};
+
+// Times of all runs since the last take_times().
+struct EngineTimes {
+  double codec_s = 0;  // busy seconds of encode, decode and merge
+};
+
+// A tensor's synchronisation, built once and started every step. Scratch is allocated at construction and reused.
+class Operation {
+ public:
+  virtual ~Operation() = default;
+  // `step` numbers the messages and seeds random codecs; the same on all ranks. Not started again before wait returned.
+  virtual void start(uint32_t step, int priority) = 0;
+  virtual bool done() const = 0;
+  // Blocks; throws Error(peer_lost | timeout | …) that names rank, tensor, primitive, peer and waiting time.
+  virtual void wait() = 0;
+};
+
+class Engine {
+ public:
+  Engine(transport::Transport& transport, ComputeQueue& queue, const EngineOptions& options);
+  ~Engine();  // cancels what is outstanding and joins the thread
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  struct Description {
+    std::string name;        // "bucket 3", for errors and traces
+    TaskGraph graph;
+    tensor::TensorView data;  // slot 0; outlives the operation
+    codec::CodecPtr codec;
+    std::vector<int> ranks;  // group rank -> transport rank
+    uint16_t channel = 0, item = 0;
+  };
+  std::unique_ptr<Operation> prepare(Description description);
+  EngineTimes take_times();
+  // Ends all operations with `why`, now and later; their waits throw it.
+  void cancel(const Failure& why);
+  transport::Transport& transport();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace trireme::comm

@@ -1,0 +1,33 @@
+#pragma once
+// checkpoints/step_N/: model.safetensors, optimizer.safetensors, index.json. Written under a temporary name, synced,
+// renamed; a failure leaves the previous checkpoint intact and removes the partial one.
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+
+namespace trireme::train {
+
+struct Checkpoint {
+  static constexpr int kVersion = 1;
+  int64_t step = 0;
+  int64_t samples = 0;  // global samples consumed: the data position
+  uint64_t seed = 0;    // random state: all generators are counter-based on (seed, step, rank)
+  uint64_t graph_fingerprint = 0;
+  int world_size = 1;
+  std::map<std::string, at::Tensor> model;      // parameters and persistent buffers
+  std::map<std::string, at::Tensor> optimizer;  // Optimizer::state()
+  std::map<std::string, std::string> tied;      // alias -> name stored in model
+  std::map<std::string, std::string> extra;     // small facts for later parts (JSON values as text)
+};
+
+// Returns the folder written. Error(io) names the path and the cause.
+std::filesystem::path save_checkpoint(const std::filesystem::path& checkpoints, const Checkpoint& checkpoint, int64_t keep_last);
+// `where`: a step folder, a run folder (its newest complete checkpoint) or a checkpoints folder. Error(input) otherwise.
+std::filesystem::path find_checkpoint(const std::filesystem::path& where);
+Checkpoint load_checkpoint(const std::filesystem::path& step_folder);
+
+}  // namespace trireme::train

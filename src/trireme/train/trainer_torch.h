@@ -1,0 +1,33 @@
+#pragma once
+// The training loop: one call trains one rank of a run to the end.
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "trireme/codec/codec.h"
+#include "trireme/train/options.h"
+#include "trireme/train/run_files.h"
+#include "trireme/transport/transport.h"
+
+namespace trireme::train {
+
+// Set by a signal handler or a test; the loop ends after the running step with Error(cancelled).
+struct StopFlag;
+
+struct RankContext {
+  int rank = 0, world = 1, local_rank = 0, local_world = 1;
+  std::shared_ptr<transport::Store> store;  // null when world == 1
+  std::filesystem::path out;
+  std::optional<std::filesystem::path> resume;
+  const codec::CodecSet* codecs = nullptr;
+  bool terminal = false;  // progress redraws one line, else prints lines
+  std::string resolved_config;  // config.toml's text, with origins
+  std::string config_digest;    // compared between ranks
+};
+
+// Returns the summary (the same on all ranks, except for this rank's own bytes and memory). Errors: see the code of each.
+//   diverged   NaN or Inf loss: names step, rank and first bad tensor; replicas that differ: names the parameter
+//   peer_lost, timeout   names rank, operation, waiting time
+Summary train(const Config& config, const RankContext& context);
+
+}  // namespace trireme::train
