@@ -1,0 +1,35 @@
+# make             set up (packages, .venv) and build build/release/trireme
+# make quickstart  the above, then train a real model plain and compressed on two local processes
+# make test        the above, then every test; ends with "N passed, N failed"
+# make bench-ddp   ours beside PyTorch DDP (needs root for network namespaces)
+PY := .venv/bin/python
+BUILD ?= build/release
+
+.PHONY: all setup build quickstart test lint bench-ddp test-cuda-wheel clean
+all: build
+
+setup:
+	@tools/setup.sh
+
+build: setup
+	@mkdir -p build && cmake --preset release >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
+	@cmake --build --preset release
+	@ln -sfn "$(CURDIR)/$(BUILD)/trireme" .venv/bin/trireme
+
+quickstart: build
+	@examples/voyage/voyage.sh
+
+test: build
+	@$(PY) tools/run_tests.py
+
+lint: setup
+	@tools/lint.sh
+
+bench-ddp: build
+	@$(PY) bench/bench_ddp.py
+
+test-cuda-wheel: setup
+	@tools/test_cuda_wheel.sh
+
+clean:
+	rm -rf build
