@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# The voyage: one model travels through all parts. Today: export -> train (plain, then 16-bit gradients) -> report.
+#   examples/voyage/voyage.sh [--short] [--out DIR]
+# Two local processes over a link that Trireme itself holds to 100 Mbit/s, so that it runs anywhere without privileges.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+steps=200 out=runs/voyage
+while [ $# -gt 0 ]; do
+  case $1 in
+    --short) steps=12; shift ;;
+    --out) out=$2; shift 2 ;;
+    *) echo "usage: $0 [--short] [--out DIR]" >&2; exit 2 ;;
+  esac
+done
+trireme=${TRIREME_BIN:-build/release/trireme}
+python=.venv/bin/python
+rm -rf "$out"
+mkdir -p "$out"
+
+echo "== export: a byte-level GPT from PyTorch to model.pt2"
+PYTHONPATH=python $python -m trireme.export gpt --layers 4 --width 128 --heads 4 --context 128 --seed 0 -o "$out/gpt.pt2"
+
+echo "== train: Moby-Dick on 2 processes, 100 Mbit/s between them, float32 gradients"
+"$trireme" train examples/voyage/train.toml --nproc 2 --out "$out/plain" \
+  --set "model.graph='$out/gpt.pt2'" --set train.steps=$steps
+
+echo "== the same with 16-bit gradients on the wire"
+"$trireme" train examples/voyage/train.toml --nproc 2 --out "$out/bf16" \
+  --set "model.graph='$out/gpt.pt2'" --set train.steps=$steps --set precision.reduce=bf16
+
+echo "== report"
+"$trireme" report "$out/plain" "$out/bf16" -o "$out/report.html"
+$python tools/result_table.py "$out/plain" "$out/bf16"
+echo
+echo "result: $out/bf16/summary.json   weights: $out/bf16/checkpoints/   report: $out/report.html"
