@@ -64,17 +64,28 @@ class OptionList {
   Option& add(const std::string& key, T& field, const std::string& help) {
     return add_target(key, &field, help);
   }
-  // An array of tables ([[optim.group]]): each table found appends one T to `rows` and is read by T::list.
+  // An array of tables ([[optim.group]]): each table found becomes one T in `rows`, read by T::list. A later source that
+  // has the key replaces all rows.
   template <typename T>
   void rows(const std::string& key, std::vector<T>& rows, const std::string& help) {
-    add_rows(key, help, [&rows](OptionList& o) { rows.emplace_back(); rows.back().list(o); });
+    add_rows({.key = key,
+              .help = help,
+              .size = [&rows] { return rows.size(); },
+              .resize = [&rows](size_t n) { rows.resize(n); },
+              .list = [&rows](size_t i, OptionList& o) { rows[i].list(o); },
+              .list_blank = [](OptionList& o) -> std::shared_ptr<void> {
+                auto blank = std::make_shared<T>();
+                blank->list(o);
+                return blank;
+              }});
   }
 
   // Reads a TOML file into the fields. Error(input) names file, line and key: unknown key (with the nearest known one),
   // wrong type, impossible value, broken TOML.
   void read_toml(const std::filesystem::path& path);
   void read_toml_text(std::string_view text, const std::string& origin);
-  // "section.key=value" as on the command line; value is TOML, or a bare word for strings.
+  // "section.key=value" as on the command line; value is TOML, or a bare word for strings, sizes, rates and times. An
+  // entry of an inline table is set by "sync.codec_options.block=256". Error(usage) naming the assignment.
   void set(std::string_view assignment);
 
   // The resolved configuration as TOML, each value with its origin as a comment. Reading it back gives equal values.
@@ -86,18 +97,26 @@ class OptionList {
   const std::vector<Option>& options() const { return options_; }
   Option& find(std::string_view key);
 
-  OptionList();
-  ~OptionList();
+  OptionList() = default;
   OptionList(const OptionList&) = delete;
   OptionList& operator=(const OptionList&) = delete;
 
  private:
-  struct Rows;
+  struct Rows {
+    std::string key, help;
+    std::function<size_t()> size;
+    std::function<void(size_t)> resize;
+    std::function<void(size_t, OptionList&)> list;
+    std::function<std::shared_ptr<void>(OptionList&)> list_blank;  // lists a default row, which the result keeps alive
+    std::vector<std::map<std::string, Origin>> origins;  // of each row's keys
+  };
+  struct Reader;
   Option& add_target(const std::string& key, Option::Target target, const std::string& help);
-  void add_rows(const std::string& key, const std::string& help, std::function<void(OptionList&)> append);
+  void add_rows(Rows rows);
+  std::string render(bool for_people) const;
   std::string prefix_;
   std::vector<Option> options_;
-  std::vector<std::unique_ptr<Rows>> rows_;
+  std::vector<Rows> rows_;
   std::vector<std::pair<std::string, std::string>> sections_;
 };
 

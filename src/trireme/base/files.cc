@@ -1,0 +1,124 @@
+#include "trireme/base/files.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "trireme/base/error.h"
+
+namespace trireme {
+namespace {
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+  // Some file systems report a failed write only here.
+  int close() { return ::close(std::exchange(fd_, -1)); }
+
+ private:
+  int fd_;
+};
+
+[[noreturn]] void fail_errno(ErrorCode code, const std::filesystem::path& path, std::string_view doing) {
+  const int error = errno;
+  fail(code, path.string(), ": cannot ", doing, ": ", std::strerror(error));
+}
+
+// Opens for reading and leaves its status; folders are refused here because read() and mmap() say so less
+// clearly.
+int open_input(const std::filesystem::path& path, struct stat& status) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) fail_errno(ErrorCode::input, path, "read");
+  if (::fstat(fd, &status) != 0 || S_ISDIR(status.st_mode)) {
+    ::close(fd);
+    fail(ErrorCode::input, path.string(), ": is a folder, a file is needed");
+  }
+  return fd;
+}
+
+bool write_all(int fd, std::string_view content) {
+  while (!content.empty()) {
+    const ssize_t n = ::write(fd, content.data(), content.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return false;
+    content.remove_prefix(static_cast<size_t>(n));
+  }
+  return true;
+}
+
+std::filesystem::path folder_of(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+}
+
+}  // namespace
+
+std::string read_file(const std::filesystem::path& path) {
+  struct stat status {};
+  const Descriptor file(open_input(path, status));
+  std::string content;
+  content.reserve(static_cast<size_t>(status.st_size));
+  std::array<char, 65536> chunk;
+  while (true) {
+    const ssize_t n = ::read(file.get(), chunk.data(), chunk.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail_errno(ErrorCode::input, path, "read");
+    if (n == 0) return content;
+    content.append(chunk.data(), static_cast<size_t>(n));
+  }
+}
+
+void write_file(const std::filesystem::path& path, std::string_view content) {
+  // In the same folder, so that the rename stays within one file system; per thread, so that two writers of
+  // one path do not share it.
+  auto temporary =
+      folder_of(path) / cat(".", path.filename().string(), ".", ::getpid(), ".", ::gettid(), ".tmp");
+  Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (file.get() < 0) fail_errno(ErrorCode::io, path, "write");
+  const bool written = write_all(file.get(), content) && ::fsync(file.get()) == 0 && file.close() == 0 &&
+                       ::rename(temporary.c_str(), path.c_str()) == 0;
+  if (!written) {
+    const int error = errno;
+    ::unlink(temporary.c_str());
+    errno = error;
+    fail_errno(ErrorCode::io, path, "write");
+  }
+  sync_path(folder_of(path));
+}
+
+void sync_path(const std::filesystem::path& path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // EINVAL: a file system that has nothing to sync for a folder.
+  if (file.get() < 0 || (::fsync(file.get()) != 0 && errno != EINVAL))
+    fail_errno(ErrorCode::io, path, "sync to disk");
+}
+
+MappedFile::MappedFile(const std::filesystem::path& path) {
+  struct stat status {};
+  const Descriptor file(open_input(path, status));
+  size_ = static_cast<size_t>(status.st_size);
+  if (size_ == 0) return;
+  void* map = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  if (map == MAP_FAILED) fail_errno(ErrorCode::input, path, "map");
+  data_ = static_cast<const std::byte*>(map);
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+}  // namespace trireme
