@@ -43,7 +43,7 @@ class Error : public std::runtime_error {
 template <typename... Parts>
 std::string cat(const Parts&... parts) {
   std::ostringstream out;
-  (out << ... << parts);
+  static_cast<void>((out << ... << parts));  // no parts: nothing to stream
   return out.str();
 }
 

@@ -25,7 +25,8 @@ struct TensorView {
 
   int64_t bytes() const { return size * static_cast<int64_t>(spec::size_of(dtype)); }
   TensorView slice(int64_t begin, int64_t count) const {
-    return {static_cast<std::byte*>(data) + begin * static_cast<int64_t>(spec::size_of(dtype)), count, dtype, device};
+    return {static_cast<std::byte*>(data) + begin * static_cast<int64_t>(spec::size_of(dtype)), count, dtype,
+            device};
   }
   template <typename T>
   std::span<T> as() const {
@@ -34,7 +35,8 @@ struct TensorView {
   std::span<std::byte> raw() const { return {static_cast<std::byte*>(data), static_cast<size_t>(bytes())}; }
 };
 
-// Owned memory, 64-byte aligned, on the CPU. Pages are touched at creation, so that no page fault meets a timed step.
+// Owned memory, 64-byte aligned, on the CPU. Pages are touched at creation, so that no page fault meets a
+// timed step.
 class Buffer {
  public:
   Buffer() = default;
