@@ -1,11 +1,12 @@
 #pragma once
-// The training configuration: every key of CONFIG.toml, listed once (see base/options.h). docs/reference/config.md is
-// printed from this list.
+// The training configuration: every key of CONFIG.toml, listed once (see base/options.h).
+// docs/reference/config.md is printed from this list.
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "trireme/base/options.h"
+#include "trireme/codec/codec.h"
 #include "trireme/transport/transport.h"
 
 namespace trireme::train {
@@ -66,25 +67,25 @@ struct TrainOptions {
   void list(OptionList& o);
 };
 
-struct SyncRule {
-  std::string match, codec;
-  OptionTable codec_options;
-  void list(OptionList& o);
-};
-
 struct SyncOptions {
   std::string strategy = "auto";  // auto | ring | two_phase | off (more as they are built)
   std::string codec = "none";
   OptionTable codec_options;
-  std::string error_feedback = "auto";  // auto | true | false
+  std::string error_feedback = "auto";  // auto | false: no codec of this version leaves a residual
   Bytes min_bytes;
   Bytes bucket_bytes{5'000'000};
   Bytes first_bucket_bytes{1'000'000};
-  std::vector<SyncRule> rules;
+  void list(OptionList& o);
+};
+
+struct ShardOptions {
+  std::string strategy = "none";  // every rank holds the whole model
   void list(OptionList& o);
 };
 
 struct PrecisionOptions {
+  std::string param = "fp32";   // fp32
+  std::string output = "fp32";  // fp32
   std::string reduce = "fp32";  // fp32 | bf16: element type on the wire; sums are float32
   void list(OptionList& o);
 };
@@ -95,12 +96,13 @@ struct Config {
   OptimOptions optim;
   TrainOptions train;
   SyncOptions sync;
+  ShardOptions shard;
   PrecisionOptions precision;
   transport::TransportOptions transport;
   void list(OptionList& o);
-  // Cross-field checks; Error(usage) naming the key. Keys of parts that are not built yet (shard, plan) are refused by
-  // the option list itself.
-  void check() const;
+  // Cross-field checks; Error(usage) naming the key. Keys of parts that are not built are refused by the
+  // option list itself. The codec names are those of the program's set.
+  void check(const codec::CodecSet& codecs) const;
 };
 
 }  // namespace trireme::train

@@ -1,5 +1,6 @@
 #pragma once
 // The training loop: one call trains one rank of a run to the end.
+#include <atomic>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -11,8 +12,10 @@
 
 namespace trireme::train {
 
-// Set by a signal handler or a test; the loop ends after the running step with Error(cancelled).
-struct StopFlag;
+// Set by a signal handler or a test; the loop ends after the running step, writes a checkpoint and throws Error(cancelled).
+struct StopFlag {
+  std::atomic<bool> requested{false};
+};
 
 struct RankContext {
   int rank = 0, world = 1, local_rank = 0, local_world = 1;
@@ -20,6 +23,7 @@ struct RankContext {
   std::filesystem::path out;
   std::optional<std::filesystem::path> resume;
   const codec::CodecSet* codecs = nullptr;
+  const StopFlag* stop = nullptr;  // null: never
   bool terminal = false;  // progress redraws one line, else prints lines
   std::string resolved_config;  // config.toml's text, with origins
   std::string config_digest;    // compared between ranks
