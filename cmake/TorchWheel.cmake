@@ -1,10 +1,11 @@
 # Imported targets from the installed torch wheel: torch::headers, torch::c10, torch::cpu, torch::torch and, where the
 # wheel carries them, the CUDA ones. torch's own CMake config is not used: that of a CUDA wheel stops without a CUDA
 # toolkit, while its headers and libraries link without one.
-#   -DTRIREME_TORCH_DIR=…/site-packages/torch   picks a wheel; the default is asked of .venv, then of python3.
+#   -DTRIREME_TORCH_DIR=…/site-packages/torch   picks a wheel; the default is asked of the Python that builds a package
+#   (scikit-build-core names it), then of .venv, then of python3.
 set(TRIREME_TORCH_DIR "" CACHE PATH "folder of the installed torch package")
 if(NOT TRIREME_TORCH_DIR)
-  foreach(python ${CMAKE_SOURCE_DIR}/.venv/bin/python python3)
+  foreach(python ${Python_EXECUTABLE} ${CMAKE_SOURCE_DIR}/.venv/bin/python python3)
     execute_process(
       COMMAND ${python} -c "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
       OUTPUT_VARIABLE found OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE rc)
