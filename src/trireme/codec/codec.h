@@ -1,7 +1,7 @@
 #pragma once
-// A gradient codec: float32 elements to wire bytes and back. One narrow interface; the set is built in main and passed.
-// Source: CompLL's encode/decode pair (HiPress, SOSP'21, section 4), with decode-and-add as its own operation because
-// the merge step needs no decoded copy.
+// A gradient codec: float32 elements to wire bytes and back. One narrow interface; the set is built in main
+// and passed. Source: CompLL's encode/decode pair (HiPress, SOSP'21, section 4), with decode-and-add as its
+// own operation because the merge step needs no decoded copy.
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -36,10 +36,11 @@ class Codec {
   virtual Traits traits() const = 0;
   // Upper bound of the payload of `elements` floats, in bytes; exact for fixed-rate codecs.
   virtual size_t wire_bound(size_t elements) const = 0;
-  // Encodes into `wire` (at least wire_bound bytes); returns the bytes used. `seed` names the random stream; equal
-  // seeds give equal bytes. Thread-safe: no hidden state.
+  // Encodes into `wire` (at least wire_bound bytes); returns the bytes used. `seed` names the random stream;
+  // equal seeds give equal bytes. Thread-safe: no hidden state.
   virtual size_t encode(std::span<const float> in, std::span<std::byte> wire, uint64_t seed) const = 0;
-  // out = decoded. Error(input) when the bytes are not a payload of out.size() elements; never reads past `wire`.
+  // out = decoded. Error(input) when the bytes are not a payload of out.size() elements; never reads past
+  // `wire`.
   virtual void decode(std::span<const std::byte> wire, std::span<float> out) const = 0;
   // out += decoded.
   virtual void decode_add(std::span<const std::byte> wire, std::span<float> out) const = 0;

@@ -5,7 +5,8 @@
 #include "trireme/transport/transport.h"
 
 namespace trireme::transport {
-// c10d::TCPStore as a Store. `serve`: this process opens the port (rank 0), else it joins. Error(io) when the port is
-// taken, Error(timeout) naming host and port when nobody answers.
-std::shared_ptr<Store> make_tcp_store(const std::string& host, int port, bool serve, int world_size, Seconds timeout);
+// c10d::TCPStore as a Store. `serve`: this process opens the port (rank 0), else it joins. Error(io) when the
+// port is taken, Error(timeout) naming host and port when nobody answers.
+std::shared_ptr<Store> make_tcp_store(const std::string& host, int port, bool serve, int world_size,
+                                      Seconds timeout);
 }  // namespace trireme::transport

@@ -1,6 +1,6 @@
 #pragma once
-// Numbered messages between ranks. Posting never blocks; completions run inside progress(), which blocks until an event,
-// a wake() or the deadline, so that nothing polls.
+// Numbered messages between ranks. Posting never blocks; completions run inside progress(), which blocks
+// until an event, a wake() or the deadline, so that nothing polls.
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -16,16 +16,22 @@
 
 namespace trireme::transport {
 
-// Messages are matched by (sender, id), never by the order in which they were posted: two ranks may start their
-// transfers in different orders.
+// Messages are matched by (sender, id), never by the order in which they were posted: two ranks may start
+// their transfers in different orders. Equal ids from one sender match in the order of posting.
 struct MessageId {
-  uint16_t channel = 0;  // which group or plan
+  uint16_t channel = 0;  // which group or plan; below kChannels
   uint32_t step = 0;     // modulo 2^16 on the wire
-  uint16_t item = 0;     // bucket, or a running number
-  uint16_t part = 0;     // piece of the item and phase of the algorithm
+  uint16_t item = 0;     // bucket, or a running number; below kItems
+  uint16_t part = 0;     // piece of the item and phase of the algorithm; below kParts
   bool operator==(const MessageId&) const = default;
 };
 std::string to_text(const MessageId& id);
+
+// Sender and id fit one 64-bit tag: 12 bits rank, 10 channel, 16 step, 13 item, 13 part. The last channel is
+// the transports' own (greetings and farewells).
+inline constexpr int kMaxRanks = 1 << 12, kChannels = (1 << 10) - 1, kItems = 1 << 13, kParts = 1 << 13;
+// Error(usage) naming the number that is out of range.
+uint64_t to_tag(int sender, const MessageId& id);
 
 // Called once, from the thread inside progress() (or cancel()). A failure names the peer.
 using Completion = std::function<void(Status)>;
@@ -41,9 +47,9 @@ class Transport {
   virtual std::string_view name() const = 0;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // `data` / `into` stay valid and untouched until `done` ran. send, receive, progress and cancel are called from one
-  // thread (the engine's communication thread); wake and traffic from any. A received message longer or shorter than
-  // `into` is a failure (ErrorCode::internal) naming both sizes.
+  // `data` / `into` stay valid and untouched until `done` ran. send, receive, progress and cancel are called
+  // from one thread (the engine's communication thread); wake and traffic from any. A received message longer
+  // or shorter than `into` is a failure (ErrorCode::internal) naming both sizes.
   virtual void send(int peer, MessageId id, std::span<const std::byte> data, Completion done) = 0;
   virtual void receive(int peer, MessageId id, std::span<std::byte> into, Completion done) = 0;
   // Delivers completions; returns after at least one was delivered, after wake(), or at the deadline.
@@ -58,8 +64,8 @@ struct TransportOptions {
   std::string kind = "ucx";
   std::string interface_name;  // key "interface"
   int64_t connections = 1;
-  Rate rate_limit;     // 0: none
-  Seconds latency;     // added one-way delay
+  Rate rate_limit;  // 0: none
+  Seconds latency;  // added one-way delay
   std::string secret_file;
   Seconds timeout{60};  // a wait longer than this is a lost peer
   void list(OptionList& o);
@@ -96,15 +102,17 @@ std::shared_ptr<SimWorld> make_sim_world(int size, const SimOptions& options);
 std::unique_ptr<Transport> make_sim(std::shared_ptr<SimWorld> world, int rank);
 Clock& clock_of(SimWorld& world);
 
-// UCX over the network; worker addresses travel through `store`. Wakes by file descriptor. With an interface named, only
-// that one is used and shared memory between processes is off. Error(unsupported) in a build without UCX.
+// UCX over the network; worker addresses travel through `store`. Wakes by file descriptor. With an interface
+// named, only that one is used and shared memory between processes is off. Error(unsupported) in a build
+// without UCX.
 std::unique_ptr<Transport> make_ucx(int rank, int size, Store& store, const TransportOptions& options);
 
 // Holds messages back as a link of `rate_limit` and `latency` would (user-space; needs no privileges).
-std::unique_ptr<Transport> make_paced(std::unique_ptr<Transport> inner, Rate rate_limit, Seconds latency, const Clock& clock);
+std::unique_ptr<Transport> make_paced(std::unique_ptr<Transport> inner, Rate rate_limit, Seconds latency,
+                                      const Clock& clock);
 
-// Builds what options.kind names for this process, paced when a limit or latency is set. Error(usage) for a kind that
-// needs threads ("loopback", "sim") when size > 1.
+// Builds what options.kind names for this process, paced when a limit or latency is set. Error(usage) for a
+// kind that needs threads ("loopback", "sim") when size > 1.
 std::unique_ptr<Transport> make_transport(int rank, int size, Store& store, const TransportOptions& options);
 
 }  // namespace trireme::transport
