@@ -419,7 +419,7 @@ void OptionList::read_toml_text(std::string_view text, const std::string& origin
 
 void OptionList::set(std::string_view assignment) {
   const auto equals = assignment.find('=');
-  const Reader reader{ErrorCode::usage, cat("--set ", assignment), false};
+  const Reader reader{ErrorCode::usage, one_line(cat("--set ", assignment)), false};
   if (equals == std::string_view::npos || equals == 0)
     fail(ErrorCode::usage, reader.label, ": write section.key=value");
   const std::string key(assignment.substr(0, equals));
