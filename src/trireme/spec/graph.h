@@ -1,7 +1,8 @@
 #pragma once
-// A model as a value: what a `.pt2` file says, without torch. Read by graph/pt2_reader, executed by graph/executor,
-// later clustered and sharded by plan/.
+// A model as a value: what a `.pt2` file says, without torch. Read by graph/pt2_reader, executed by
+// graph/executor, later clustered and sharded by plan/.
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -19,7 +20,9 @@ inline constexpr ValueId kNoValue = -1;
 
 enum class ValueKind : uint8_t { tensor, sym_int, sym_float, sym_bool, object };
 
-// A size that may be symbolic: `hint` is the size seen at export; `symbol` is its expression, empty when constant.
+// A size that may be symbolic: `hint` is the size seen at export, kNoHint where it depends on data; `symbol`
+// is its expression, empty when constant: "s77", "Mul(3, s77)" (graph/sym_expr.h).
+inline constexpr int64_t kNoHint = -1;
 struct Dim {
   int64_t hint = 0;
   std::string symbol;
@@ -36,8 +39,6 @@ struct Value {
   bool requires_grad = false;
   bool operator==(const Value&) const = default;
 };
-
-struct Subgraph;  // the body of a higher-order operator
 
 // Argument alternatives of schema 8 that a C++ executor can meet.
 struct None {
@@ -60,7 +61,7 @@ struct SymInts {
   std::vector<IntOrRef> items;
   bool operator==(const SymInts&) const = default;
 };
-struct SymScalars {  // symbolic float or bool lists
+struct SymScalars {  // symbolic float or bool lists; where ids[i] is kNoValue, constants[i] counts
   ValueKind kind = ValueKind::sym_float;
   std::vector<double> constants;
   std::vector<ValueId> ids;
@@ -92,10 +93,24 @@ struct GraphArg {  // index into Graph::subgraphs
   int32_t subgraph = 0;
   bool operator==(const GraphArg&) const = default;
 };
-using Argument = std::variant<None, ValueRef, ValueList, NestedValues, int64_t, double, bool, std::string, ComplexArg,
-                              std::vector<int64_t>, std::vector<double>, std::vector<bool>, std::vector<std::string>,
-                              std::vector<std::vector<int64_t>>, std::vector<std::vector<double>>, SymInts, SymScalars,
-                              EnumArg, DeviceArg, OperatorArg, GraphArg>;
+struct DictEntry;
+struct DictArg {  // options of some higher-order operators
+  std::vector<DictEntry> entries;
+  bool operator==(const DictArg&) const;
+};
+using Argument =
+    std::variant<None, ValueRef, ValueList, NestedValues, int64_t, double, bool, std::string, ComplexArg,
+                 std::vector<int64_t>, std::vector<double>, std::vector<bool>, std::vector<std::string>,
+                 std::vector<std::vector<int64_t>>, std::vector<std::vector<double>>, SymInts, SymScalars,
+                 EnumArg, DeviceArg, OperatorArg, GraphArg, DictArg>;
+struct DictEntry {
+  std::string name;
+  Argument value;
+  bool operator==(const DictEntry&) const = default;
+};
+inline bool DictArg::operator==(const DictArg& other) const {
+  return entries == other.entries;
+}
 
 struct NamedArgument {
   std::string name;
@@ -122,14 +137,24 @@ struct GraphInput {
   bool persistent = true;    // buffers: part of the state dict
   bool operator==(const GraphInput&) const = default;
 };
-enum class OutputKind : uint8_t { user, loss, buffer_mutation, input_mutation, parameter_gradient, input_gradient, parameter_mutation };
+enum class OutputKind : uint8_t {
+  user,
+  loss,
+  buffer_mutation,
+  input_mutation,
+  parameter_gradient,
+  input_gradient,
+  parameter_mutation
+};
 struct GraphOutput {
   OutputKind kind = OutputKind::user;
-  Argument value;      // ValueRef, or a literal for user outputs
-  std::string name;    // mutated buffer or input, parameter of a gradient
+  Argument value;    // ValueRef, or a literal for user outputs
+  std::string name;  // mutated buffer or input, parameter of a gradient
   bool operator==(const GraphOutput&) const = default;
 };
 
+// Its values are numbered in Graph::values with all others; it reads only its inputs and what it makes
+// itself.
 struct Subgraph {
   std::vector<ValueId> inputs;
   std::vector<Argument> outputs;
@@ -138,8 +163,8 @@ struct Subgraph {
   bool operator==(const Subgraph&) const = default;
 };
 
-// Where a weight lies: bytes of a whole storage, viewed with sizes, strides and offset (in elements). Tied weights
-// carry the same `storage`.
+// Where a weight lies: bytes of a whole storage, viewed with sizes, strides and offset (in elements). Tied
+// weights carry the same `storage`.
 struct Weight {
   std::string storage;  // archive record, "data/weights/weight_3"
   Dtype dtype = Dtype::f32;
@@ -158,7 +183,7 @@ struct Graph {
   static constexpr int kVersion = 1;
   std::vector<Value> values;
   std::vector<Node> nodes;
-  std::vector<GraphInput> inputs;   // in the order of the archive's signature
+  std::vector<GraphInput> inputs;  // in the order of the archive's signature
   std::vector<GraphOutput> outputs;
   std::vector<Subgraph> subgraphs;
   std::map<std::string, Weight> weights;  // parameters, buffers and constants, by name
@@ -168,12 +193,16 @@ struct Graph {
   bool operator==(const Graph&) const = default;
 };
 
+// Calls `read` for each value that the argument reads.
+void for_each_value(const Argument& argument, const std::function<void(ValueId)>& read);
+
 // JSON with "version" and "kind": "graph"; docs/reference/graph.md. from_json throws Error(input).
 std::string to_json(const Graph& graph);
 Graph graph_from_json(std::string_view text);
-// A listing for people: one line a node.
+// A listing for people: one line a node, subgraphs below.
 std::string to_text(const Graph& graph);
-// 64-bit content hash over everything that decides results (not names of source lines); equal on all ranks of a run.
+// 64-bit content hash over everything that decides results (not names of source lines); equal on all ranks of
+// a run.
 uint64_t fingerprint(const Graph& graph);
 
 }  // namespace trireme::spec
