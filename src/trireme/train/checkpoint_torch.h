@@ -1,13 +1,13 @@
 #pragma once
-// checkpoints/step_N/: model.safetensors, optimizer.safetensors, index.json. Written under a temporary name, synced,
-// renamed; a failure leaves the previous checkpoint intact and removes the partial one.
+// checkpoints/step_N/: model.safetensors, optimizer.safetensors, index.json. Written under a temporary name,
+// synced, renamed; a failure leaves the previous checkpoint intact and removes the partial one.
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <filesystem>
 #include <map>
-#include <optional>
 #include <string>
+#include <vector>
 
 namespace trireme::train {
 
@@ -24,10 +24,18 @@ struct Checkpoint {
   std::map<std::string, std::string> extra;     // small facts for later parts (JSON values as text)
 };
 
-// Returns the folder written. Error(io) names the path and the cause.
-std::filesystem::path save_checkpoint(const std::filesystem::path& checkpoints, const Checkpoint& checkpoint, int64_t keep_last);
-// `where`: a step folder, a run folder (its newest complete checkpoint) or a checkpoints folder. Error(input) otherwise.
+// Returns the folder written. Error(io) names the path and the cause. Afterwards the newest `keep_last`
+// remain (0: all); folders of later steps, left by an earlier attempt that this run replaces, are removed.
+std::filesystem::path save_checkpoint(const std::filesystem::path& checkpoints, const Checkpoint& checkpoint,
+                                      int64_t keep_last);
+// Removes what a crash left behind; save_checkpoint does it too.
+void remove_unfinished(const std::filesystem::path& checkpoints);
+// Steps of the complete checkpoints in a checkpoints folder, rising; empty when there is no such folder.
+std::vector<int64_t> checkpoint_steps(const std::filesystem::path& checkpoints);
+// `where`: a step folder, a run folder (its newest complete checkpoint) or a checkpoints folder. Error(input)
+// otherwise.
 std::filesystem::path find_checkpoint(const std::filesystem::path& where);
+// Tensors are copies on the CPU. Error(input) names the file and what does not match the index.
 Checkpoint load_checkpoint(const std::filesystem::path& step_folder);
 
 }  // namespace trireme::train
