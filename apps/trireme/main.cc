@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "commands.h"
+#include "torch_log.h"
 #include "trireme/base/error.h"
 
 namespace trireme::app {
@@ -54,6 +55,7 @@ void check_command_name(int argc, char** argv) {
 }
 
 int run(int argc, char** argv) {
+  set_up_torch_log();
   check_command_name(argc, argv);
   CLI::App app("Trireme trains models on several machines joined by an ordinary network.", "trireme");
   app.set_version_flag("--version", "trireme " TRIREME_VERSION);
