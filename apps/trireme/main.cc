@@ -18,7 +18,7 @@ constexpr const char* kExample =
     "Example:\n"
     "  python -m trireme.export gpt --layers 2 --width 64 --heads 2 --context 64 -o model.pt2\n"
     "  trireme train examples/voyage/train.toml --set model.graph=model.pt2 --set data.context=64 \\\n"
-    "      --set data.path=data/moby-dick.txt.gz --set train.steps=20 --nproc 2 --out runs/first\n"
+    "      --set train.steps=20 --nproc 2 --out runs/first\n"
     "  trireme report runs/first -o report.html\n"
     "Exit code: 0 success, 2 wrong call or wrong input, 1 failure while running.";
 

@@ -25,7 +25,7 @@ def rewrite_archive(source, target, change):
 
 
 def test_wrong_flags_and_commands():
-    assert_refused(trireme("trian"), 2, "unknown command trian", "did you mean train?")
+    assert_refused(trireme("trains"), 2, "unknown command trains", "did you mean train?")
     assert_refused(trireme(), 2, "trireme --help")
     assert_refused(trireme("train", "--frobnicate"), 2, "--frobnicate", "trireme train --help")
     assert_refused(trireme("train"), 2, "CONFIG.toml")
