@@ -9,15 +9,24 @@ namespace trireme {
 
 std::string_view name(ErrorCode code) {
   switch (code) {
-    case ErrorCode::usage: return "usage";
-    case ErrorCode::input: return "input";
-    case ErrorCode::unsupported: return "unsupported";
-    case ErrorCode::io: return "io";
-    case ErrorCode::peer_lost: return "peer_lost";
-    case ErrorCode::timeout: return "timeout";
-    case ErrorCode::diverged: return "diverged";
-    case ErrorCode::cancelled: return "cancelled";
-    case ErrorCode::internal: return "internal";
+    case ErrorCode::usage:
+      return "usage";
+    case ErrorCode::input:
+      return "input";
+    case ErrorCode::unsupported:
+      return "unsupported";
+    case ErrorCode::io:
+      return "io";
+    case ErrorCode::peer_lost:
+      return "peer_lost";
+    case ErrorCode::timeout:
+      return "timeout";
+    case ErrorCode::diverged:
+      return "diverged";
+    case ErrorCode::cancelled:
+      return "cancelled";
+    case ErrorCode::internal:
+      return "internal";
   }
   return "unknown";
 }

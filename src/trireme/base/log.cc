@@ -16,15 +16,25 @@ spdlog::logger& logger() {
 }
 }  // namespace
 
-void set_tag(std::string_view tag) { logger().set_pattern("trireme [" + std::string(tag) + "] %^%l%$: %v"); }
+void set_tag(std::string_view tag) {
+  logger().set_pattern("trireme [" + std::string(tag) + "] %^%l%$: %v");
+}
 void set_level(Level level) {
   static constexpr spdlog::level::level_enum map[] = {spdlog::level::debug, spdlog::level::info,
                                                       spdlog::level::warn, spdlog::level::err};
   logger().set_level(map[static_cast<int>(level)]);
 }
-void debug(std::string_view m) { logger().debug("{}", m); }
-void info(std::string_view m) { logger().info("{}", m); }
-void warning(std::string_view m) { logger().warn("{}", m); }
-void error(std::string_view m) { logger().error("{}", m); }
+void debug(std::string_view m) {
+  logger().debug("{}", m);
+}
+void info(std::string_view m) {
+  logger().info("{}", m);
+}
+void warning(std::string_view m) {
+  logger().warn("{}", m);
+}
+void error(std::string_view m) {
+  logger().error("{}", m);
+}
 
 }  // namespace trireme::log

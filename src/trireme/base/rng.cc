@@ -17,18 +17,21 @@ PhiloxCounter philox4x32_10(PhiloxCounter c, PhiloxKey k) {
 }
 
 namespace {
-PhiloxKey key_of(uint64_t seed) { return {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)}; }
+PhiloxKey key_of(uint64_t seed) {
+  return {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
+}
 }  // namespace
 
 uint64_t mix(uint64_t seed, uint64_t a, uint64_t b) {
-  const auto r = philox4x32_10({static_cast<uint32_t>(a), static_cast<uint32_t>(a >> 32), static_cast<uint32_t>(b),
-                                static_cast<uint32_t>(b >> 32)},
+  const auto r = philox4x32_10({static_cast<uint32_t>(a), static_cast<uint32_t>(a >> 32),
+                                static_cast<uint32_t>(b), static_cast<uint32_t>(b >> 32)},
                                key_of(seed));
   return r[0] | uint64_t{r[1]} << 32;
 }
 
 PhiloxStream::PhiloxStream(uint64_t seed, uint64_t stream)
-    : key_(key_of(seed)), counter_{0, 0, static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32)} {}
+    : key_(key_of(seed)),
+      counter_{0, 0, static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32)} {}
 
 uint32_t PhiloxStream::next_u32() {
   if (used_ == 4) {
@@ -44,7 +47,9 @@ uint64_t PhiloxStream::next_u64() {
   return low | uint64_t{next_u32()} << 32;
 }
 
-double PhiloxStream::next_double() { return static_cast<double>(next_u64() >> 11) * 0x1.0p-53; }
+double PhiloxStream::next_double() {
+  return static_cast<double>(next_u64() >> 11) * 0x1.0p-53;
+}
 
 Permutation::Permutation(uint64_t size, uint64_t key) : size_(size), key_(key_of(key)) {
   const unsigned bits = size <= 1 ? 1 : std::bit_width(size - 1);
@@ -57,7 +62,8 @@ uint64_t Permutation::operator()(uint64_t index) const {
     uint64_t left = index >> half_bits_, right = index & mask;
     for (uint32_t round = 0; round < 6; ++round) {
       const auto f = philox4x32_10(
-          {static_cast<uint32_t>(right), static_cast<uint32_t>(right >> 32), round, 0x7065726d /* "perm" */}, key_);
+          {static_cast<uint32_t>(right), static_cast<uint32_t>(right >> 32), round, 0x7065726d /* "perm" */},
+          key_);
       const uint64_t next = left ^ ((f[0] | uint64_t{f[1]} << 32) & mask);
       left = right;
       right = next;

@@ -23,13 +23,22 @@ std::string Tracer::to_json() const {
   for (const auto& e : events_) {
     const auto [lane, fresh] = lanes.try_emplace(e.lane, static_cast<int>(lanes.size()) + 1);
     if (fresh) {
-      list.push_back({{"ph", "M"}, {"name", "thread_name"}, {"pid", rank_}, {"tid", lane->second},
+      list.push_back({{"ph", "M"},
+                      {"name", "thread_name"},
+                      {"pid", rank_},
+                      {"tid", lane->second},
                       {"args", {{"name", e.lane}}}});
     }
-    list.push_back({{"ph", "X"}, {"name", e.name}, {"pid", rank_}, {"tid", lane->second},
-                    {"ts", microseconds(e.begin)}, {"dur", microseconds(e.end - e.begin)}});
+    list.push_back({{"ph", "X"},
+                    {"name", e.name},
+                    {"pid", rank_},
+                    {"tid", lane->second},
+                    {"ts", microseconds(e.begin)},
+                    {"dur", microseconds(e.end - e.begin)}});
   }
-  return json{{"traceEvents", list}, {"displayTimeUnit", "ms"}, {"otherData", {{"rank", rank_}, {"dropped", dropped_}}}}
+  return json{{"traceEvents", list},
+              {"displayTimeUnit", "ms"},
+              {"otherData", {{"rank", rank_}, {"dropped", dropped_}}}}
       .dump();
 }
 

@@ -1,6 +1,7 @@
 #pragma once
-// Runs task graphs with a compute queue (encode, decode, merge) and a communication thread (send, receive). Tasks start
-// when their dependency counters reach zero; both threads sleep otherwise. Errors name rank, tensor and primitive.
+// Runs task graphs with a compute queue (encode, decode, merge) and a communication thread (send, receive).
+// Tasks start when their dependency counters reach zero; both threads sleep otherwise. Errors name rank,
+// tensor and primitive.
 #include <functional>
 #include <memory>
 #include <string>
@@ -13,8 +14,8 @@
 
 namespace trireme::comm {
 
-// Where encode, decode and merge run. submit may be called from any thread; jobs with a lower priority number first,
-// equal ones in order of submission.
+// Where encode, decode and merge run. submit may be called from any thread; jobs with a lower priority number
+// first, equal ones in order of submission.
 class ComputeQueue {
  public:
   virtual ~ComputeQueue() = default;
@@ -25,8 +26,11 @@ std::unique_ptr<ComputeQueue> make_cpu_queue(int threads = 1);
 std::unique_ptr<ComputeQueue> make_fake_queue(uint64_t seed);
 
 struct EngineOptions {
-  Seconds timeout{60};  // a run without any progress for this long fails with timeout, naming what it waits for
+  // A transfer fails with timeout, naming what it waits for, when for this long neither its operation went on
+  // nor anything else completed with its peer.
+  Seconds timeout{60};
   Tracer* tracer = nullptr;
+  const Clock* clock = nullptr;  // the transport's; null: the steady clock
 };
 
 // Times of all runs since the last take_times().
@@ -34,29 +38,35 @@ struct EngineTimes {
   double codec_s = 0;  // busy seconds of encode, decode and merge
 };
 
-// A tensor's synchronisation, built once and started every step. Scratch is allocated at construction and reused.
+// A tensor's synchronisation, built once and started every step. Scratch is allocated at construction and
+// reused.
 class Operation {
  public:
   virtual ~Operation() = default;
-  // `step` numbers the messages and seeds random codecs; the same on all ranks. Not started again before wait returned.
+  // `step` numbers the messages and seeds random codecs; the same on all ranks. Not started again before wait
+  // returned.
   virtual void start(uint32_t step, int priority) = 0;
   virtual bool done() const = 0;
   // Blocks; throws Error(peer_lost | timeout | …) that names rank, tensor, primitive, peer and waiting time.
   virtual void wait() = 0;
 };
 
+// The first failure of any operation ends the engine: what others still expect of each other cannot be known
+// then.
 class Engine {
  public:
+  // Transport and queue outlive the engine; only the engine's thread posts to the transport.
   Engine(transport::Transport& transport, ComputeQueue& queue, const EngineOptions& options);
   ~Engine();  // cancels what is outstanding and joins the thread
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
   struct Description {
-    std::string name;        // "bucket 3", for errors and traces
+    std::string name;  // "bucket 3", for errors and traces
     TaskGraph graph;
-    tensor::TensorView data;  // slot 0; outlives the operation
-    codec::CodecPtr codec;
+    tensor::TensorView
+        data;  // slot 0; outlives the operation. Any type where the graph only moves data, else float32
+    codec::CodecPtr codec;   // of wire slots; its payloads have the full length of wire_bound. Null: float32
     std::vector<int> ranks;  // group rank -> transport rank
     uint16_t channel = 0, item = 0;
   };
@@ -65,10 +75,11 @@ class Engine {
   // Ends all operations with `why`, now and later; their waits throw it.
   void cancel(const Failure& why);
   transport::Transport& transport();
+  // Numbers for groups that do not choose one: equal on all ranks that ask in the same order.
+  uint16_t next_channel();
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  std::shared_ptr<class EngineState> state_;  // shared with operations, which may be destroyed later
 };
 
 }  // namespace trireme::comm

@@ -11,8 +11,9 @@ namespace trireme::graph {
 // An open `.pt2`: the graph, and its weights' bytes in the file's map.
 class Pt2File {
  public:
-  // Error(input) names the file and what is wrong: not a zip, truncated, overlapping entries, broken JSON, a weight
-  // whose size does not match, pickled weights, an older format. Error(unsupported) for another schema major.
+  // Error(input) names the file and what is wrong: not a zip, truncated, overlapping entries, broken JSON, a
+  // weight whose size does not match, pickled weights, an older format. Error(unsupported) for another schema
+  // major.
   explicit Pt2File(const std::filesystem::path& path);
   ~Pt2File();
   const std::filesystem::path& path() const;

@@ -37,6 +37,7 @@ struct Value {
   std::vector<Dim> strides;
   Dim storage_offset;
   bool requires_grad = false;
+  Dim number;  // sym_int only: its expression, and what it was at export
   bool operator==(const Value&) const = default;
 };
 

@@ -92,6 +92,7 @@ Dim read_dim(const json& value) {
 
 json write(const Value& value) {
   json result{{"name", value.name}, {"kind", enum_name(kValueKinds, value.kind)}};
+  if (value.kind == ValueKind::sym_int) result["number"] = write_dim(value.number);
   if (value.kind != ValueKind::tensor) return result;
   result["dtype"] = name(value.dtype);
   result["sizes"] = array_of(value.sizes, write_dim);
@@ -104,6 +105,7 @@ Value read_value(const json& in) {
   Value value;
   value.name = in.at("name").get<std::string>();
   value.kind = enum_value<ValueKind>(kValueKinds, in.at("kind"));
+  if (value.kind == ValueKind::sym_int) value.number = read_dim(in.at("number"));
   if (value.kind != ValueKind::tensor) return value;
   value.dtype = dtype_from_name(in.at("dtype").get<std::string>());
   value.sizes = vector_of<Dim>(in.at("sizes"), read_dim);

@@ -23,6 +23,7 @@ struct StepMetrics {
 std::string to_json(const StepMetrics& metrics);
 
 struct Summary {
+  static constexpr int kVersion = 1;
   int world_size = 1;
   int64_t steps = 0;
   double final_loss = 0;
@@ -37,6 +38,7 @@ std::string to_json(const Summary& summary);
 // Appends rows; on resume, rows after `first_step - 1` of an earlier attempt are cut off first.
 class RunFiles {
  public:
+  // Creates the folder. Error(io) names the file and the cause, here and below.
   RunFiles(std::filesystem::path folder, int64_t first_step);
   ~RunFiles();
   void add(const StepMetrics& metrics);          // metrics.jsonl and TensorBoard
@@ -55,11 +57,13 @@ Summary read_summary(const std::filesystem::path& file);
 // TensorBoard's record format: length, masked CRC-32C, protobuf Event with scalar summaries.
 class EventWriter {
  public:
-  explicit EventWriter(const std::filesystem::path& folder);
+  // A resumed run gives its first step: the points of an earlier attempt are hidden from there on.
+  explicit EventWriter(const std::filesystem::path& folder, int64_t first_step = 1);
   void scalar(const std::string& tag, int64_t step, double value, double wall_time);
-  void flush();
+  void flush();  // Error(io) when the disk is full
 
  private:
+  std::filesystem::path path_;
   std::ofstream file_;
 };
 

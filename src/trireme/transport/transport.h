@@ -33,6 +33,9 @@ inline constexpr int kMaxRanks = 1 << 12, kChannels = (1 << 10) - 1, kItems = 1 
 // Error(usage) naming the number that is out of range.
 uint64_t to_tag(int sender, const MessageId& id);
 
+// The failure of a receive whose message has another size than `expected` bytes.
+Failure size_mismatch(int peer, const MessageId& id, size_t sent, size_t expected);
+
 // Called once, from the thread inside progress() (or cancel()). A failure names the peer.
 using Completion = std::function<void(Status)>;
 
@@ -93,6 +96,8 @@ struct LoopbackOptions {
 std::vector<std::unique_ptr<Transport>> make_loopback(int size, const LoopbackOptions& options = {});
 
 // Ranks as threads, on a virtual clock: links have a latency and a rate, and time passes only when all wait.
+// With nothing under way it jumps to the next deadline, unless some rank waits without one. Sends are
+// buffered.
 struct SimOptions {
   Seconds latency{1e-4};
   Rate rate{1.25e8};  // of every directed link
@@ -101,6 +106,17 @@ struct SimWorld;
 std::shared_ptr<SimWorld> make_sim_world(int size, const SimOptions& options);
 std::unique_ptr<Transport> make_sim(std::shared_ptr<SimWorld> world, int rank);
 Clock& clock_of(SimWorld& world);
+// While one exists time stands still, so that operations on several ranks can begin at the same instant.
+class SimHold {
+ public:
+  explicit SimHold(std::shared_ptr<SimWorld> world);
+  ~SimHold();
+  SimHold(const SimHold&) = delete;
+  SimHold& operator=(const SimHold&) = delete;
+
+ private:
+  std::shared_ptr<SimWorld> world_;
+};
 
 // UCX over the network; worker addresses travel through `store`. Wakes by file descriptor. With an interface
 // named, only that one is used and shared memory between processes is off. Error(unsupported) in a build

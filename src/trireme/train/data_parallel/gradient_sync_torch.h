@@ -1,10 +1,15 @@
 #pragma once
-// Data-parallel gradient synchronisation: gradients enter buckets as autograd finishes them, each full bucket starts its
-// all-reduce, and the mean comes back bit-identical on all ranks. Bucket order is the order of readiness, learned in the
-// first step and agreed with rank 0.
+// Data-parallel gradient synchronisation: gradients enter buckets as autograd finishes them, each full bucket
+// starts its all-reduce, and the mean comes back bit-identical on all ranks. Bucket order is the order of
+// readiness, learned in the first step and agreed with rank 0.
+//
+// Bucket memory is float32 on the CPU, whatever the parameters' type and device: sums stay precise for bf16,
+// and float64 loses precision only on the wire. In a group of one (and with Strategy::off) nothing is copied:
+// gradients go from autograd straight to gradients().
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,36 +19,53 @@ namespace trireme::train {
 
 struct NamedParameter {
   std::string name;
-  at::Tensor tensor;  // requires_grad
+  at::Tensor tensor;  // a leaf with requires_grad
 };
 
 struct GradientSyncOptions {
   comm::Strategy strategy = comm::Strategy::ring;
   codec::CodecPtr codec;  // of every bucket; null: float32
+  int64_t min_bytes = 0;  // smaller buckets travel without codec
   int64_t bucket_bytes = 5'000'000;
   int64_t first_bucket_bytes = 1'000'000;
 };
 
+// Parameters (by index) in the given order, cut into buckets: a bucket closes before it would exceed its
+// limit; the first one has a limit of its own. `bytes` is by parameter.
+std::vector<std::vector<size_t>> plan_buckets(const std::vector<int64_t>& bytes,
+                                              const std::vector<size_t>& order, int64_t first_bucket_bytes,
+                                              int64_t bucket_bytes);
+
 class GradientSync {
  public:
-  // Installs autograd hooks on the parameters (removed by the destructor). `group` may have size 1.
-  GradientSync(comm::Group& group, std::vector<NamedParameter> parameters, const GradientSyncOptions& options);
+  static constexpr size_t kMaxScalars = 4;
+
+  // Takes the parameters' post-accumulate hook (one slot each) until destroyed. `group` may have size 1. All
+  // ranks give the same parameters and options.
+  GradientSync(comm::Group& group, std::vector<NamedParameter> parameters,
+               const GradientSyncOptions& options);
   ~GradientSync();
 
-  // Before each backward. With `last` false gradients only accumulate locally (no traffic); the last one starts buckets.
+  // Before each backward. With `last` false gradients only accumulate locally (no traffic); the last one
+  // starts buckets. `first` forgets what the step before left.
   void begin_backward(uint32_t step, bool first, bool last);
   // After the last backward: parameters without gradient count as zero; starts what is not yet started.
-  void end_backward();
-  // Waits for bucket b, in start order; returns seconds waited (exposed communication).
+  // `scalars` (the loss and the like; as many on every rank) are averaged over ranks by the same step's
+  // traffic, in float32.
+  void end_backward(std::span<const double> scalars = {});
+  // Waits for bucket b; returns seconds waited (exposed communication).
   double wait(size_t bucket);
+  double wait_scalars();
+  // Valid after wait_scalars.
+  double scalar_mean(size_t index) const;
+
   size_t buckets() const;
-  // Parameters of bucket b (indices into the constructor's list) and their mean gradients: views of the bucket, undefined
-  // where no rank had a gradient.
+  // Parameters of bucket b (indices into the constructor's list), and after wait(b) their mean gradients in
+  // the parameters' type, shape and device; undefined where no rank had a gradient. They may share the
+  // bucket's memory, which the next step overwrites, and may be changed in place. May wait for the scalars'
+  // message, which carries the other ranks' use of a parameter that this rank did not use.
   const std::vector<size_t>& members(size_t bucket) const;
-  std::vector<at::Tensor> gradients(size_t bucket) const;
-  // Mean over ranks of a few numbers, carried by the same step's traffic: loss and the like. Call between begin and wait.
-  void add_scalar_mean(double value);
-  double scalar_mean();
+  std::vector<at::Tensor> gradients(size_t bucket);
 
  private:
   struct State;

@@ -1,0 +1,172 @@
+#include <unistd.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+
+#include "commands.h"
+#include "launch.h"
+#include "local_ranks.h"
+#include "stop_signals.h"
+#include "trireme/base/environment.h"
+#include "trireme/base/error.h"
+#include "trireme/base/log.h"
+#include "trireme/codec/codec.h"
+#include "trireme/train/options.h"
+#include "trireme/train/trainer_torch.h"
+#include "trireme/transport/tcp_store_torch.h"
+
+namespace trireme::app {
+namespace {
+namespace fs = std::filesystem;
+
+struct Arguments {
+  std::string config;
+  std::vector<std::string> sets;
+  int nproc = 0;
+  std::string out, resume;
+  bool help_config = false;
+};
+
+constexpr const char* kExample =
+    "Example:\n"
+    "  trireme train examples/voyage/train.toml --set model.graph=model.pt2 --set train.steps=20 \\\n"
+    "      --nproc 2 --out runs/first\n"
+    "Without --nproc the rank comes from RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (set by hand, or by\n"
+    "torchrun --no-python); without those it is one process.";
+
+codec::CodecSet built_in_codecs() {
+  codec::CodecSet codecs;
+  codecs.add(codec::make_none());
+  codecs.add(codec::make_bf16());
+  return codecs;
+}
+
+// The configuration and what is derived from its text.
+struct Resolved {
+  train::Config config;
+  std::string text, digest;
+};
+
+Resolved resolve(const Arguments& arguments, const codec::CodecSet& codecs) {
+  Resolved resolved;
+  OptionList list;
+  resolved.config.list(list);
+  list.read_toml(arguments.config);
+  for (const auto& assignment : arguments.sets) list.set(assignment);
+  resolved.config.check(codecs);
+  resolved.text = list.to_toml();
+  resolved.digest = list.digest_text();
+  return resolved;
+}
+
+fs::path default_out(const std::string& config) {
+  char stamp[32];
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  std::strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", ::localtime_r(&now, &local));
+  return fs::path("runs") / cat(fs::path(config).stem().string(), "-", stamp);
+}
+
+// A fresh run beside older checkpoints would leave two trainings in one folder, and --resume could pick the
+// wrong one.
+void check_out(const fs::path& out, bool resumes) {
+  if (fs::exists(out) && !fs::is_directory(out))
+    fail(ErrorCode::usage, "--out ", out.string(), ": is a file, a folder is needed");
+  if (!resumes && fs::exists(out / "checkpoints") && !fs::is_empty(out / "checkpoints")) {
+    fail(ErrorCode::usage, "--out ", out.string(),
+         ": holds checkpoints of an earlier run; continue it with --resume ", out.string(),
+         ", or name another folder");
+  }
+}
+
+int start_local_ranks(const Arguments& arguments, const fs::path& out) {
+  std::vector<std::string> words{"train", arguments.config, "--out", out.string()};
+  for (const auto& assignment : arguments.sets) words.insert(words.end(), {"--set", assignment});
+  if (!arguments.resume.empty()) words.insert(words.end(), {"--resume", arguments.resume});
+  log::info(cat("starting ", arguments.nproc, " local ranks; output folder ", out.string()));
+  return run_local_ranks(words, arguments.nproc);
+}
+
+int run_rank(const Arguments& arguments, const LaunchPlan& launch, const Resolved& resolved,
+             const codec::CodecSet& codecs, const fs::path& out) {
+  if (launch.world > 1 && !launch.prefixed_output) log::set_tag(cat("rank ", launch.rank));
+  log::info(cat(to_text(launch), "; output folder ", out.string()));
+  train::StopFlag stop;
+  StopWatch watch([&stop](int signal) {
+    log::info(cat("SIG", ::sigabbrev_np(signal), ": stopping after this step; once more ends at once"));
+    stop.requested = true;
+  });
+  train::RankContext context;
+  context.rank = launch.rank;
+  context.world = launch.world;
+  context.local_rank = launch.local_rank;
+  context.local_world = launch.local_world;
+  if (launch.world > 1) {
+    context.store = transport::make_tcp_store(launch.host, launch.port, launch.serve_store, launch.world,
+                                              resolved.config.transport.timeout);
+  }
+  context.out = out;
+  if (!arguments.resume.empty()) context.resume = arguments.resume;
+  context.codecs = &codecs;
+  context.stop = &stop;
+  context.terminal = ::isatty(STDERR_FILENO) != 0;
+  context.resolved_config = resolved.text;
+  context.config_digest = resolved.digest;
+  watch.graceful();
+  train::train(resolved.config, context);
+  return 0;
+}
+
+int print_config_help() {
+  train::Config config;
+  OptionList list;
+  config.list(list);
+  std::fputs(list.help_text().c_str(), stdout);
+  return 0;
+}
+
+int run(const Arguments& arguments) {
+  if (arguments.help_config) return print_config_help();
+  if (arguments.config.empty()) fail(ErrorCode::usage, "train needs a CONFIG.toml; see trireme train --help");
+  const auto launch = resolve_launch(environment);
+  if (arguments.nproc > 0 && launch.launcher != "one process") {
+    fail(ErrorCode::usage, "--nproc starts its own processes, but RANK or WORLD_SIZE is set (",
+         to_text(launch), "): use one of the two");
+  }
+  const auto codecs = built_in_codecs();
+  const auto resolved = resolve(arguments, codecs);
+  const auto out = arguments.out.empty() ? default_out(arguments.config) : fs::path(arguments.out);
+  // Of the ranks only the one that writes looks, before the others can have made the folder.
+  if (launch.rank == 0 && !launch.prefixed_output) check_out(out, !arguments.resume.empty());
+  if (arguments.nproc > 1) return start_local_ranks(arguments, out);
+  return run_rank(arguments, launch, resolved, codecs, out);
+}
+
+}  // namespace
+
+std::function<int()> setup_train(CLI::App& app) {
+  auto arguments = std::make_shared<Arguments>();
+  app.add_option("config", arguments->config, "configuration file")->type_name("CONFIG.toml");
+  app.add_option("--set", arguments->sets, "change one key, e.g. --set train.steps=20; may be repeated")
+      ->type_name("SECTION.KEY=VALUE")
+      ->expected(1)
+      ->take_all();
+  app.add_option("--nproc", arguments->nproc, "start N processes on this machine")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--out", arguments->out, "folder for results; default runs/CONFIG-TIME")->type_name("DIR");
+  app.add_option("--resume", arguments->resume,
+                 "continue from a run's folder or one of its checkpoints/step_N")
+      ->type_name("DIR");
+  app.add_flag("--help-config", arguments->help_config,
+               "list every key of CONFIG.toml with default, unit and range");
+  app.footer(kExample);
+  return [arguments] { return run(*arguments); };
+}
+
+}  // namespace trireme::app

@@ -1,0 +1,26 @@
+#pragma once
+// The program's commands. Each adds its flags to its CLI::App and returns what runs when the user chose it;
+// the result is the exit code. Failures are thrown as Error and printed once by main.
+#include <CLI/App.hpp>
+#include <array>
+#include <functional>
+
+namespace trireme::app {
+
+struct Command {
+  const char* name;
+  const char* help;
+  std::function<int()> (*setup)(CLI::App& app);
+};
+
+std::function<int()> setup_train(CLI::App& app);
+std::function<int()> setup_report(CLI::App& app);
+std::function<int()> setup_doctor(CLI::App& app);
+
+inline constexpr std::array<Command, 3> kCommands{{
+    {"train", "train a model file on data, on this machine or as one rank of several", setup_train},
+    {"report", "one HTML page that shows runs side by side", setup_report},
+    {"doctor", "check this machine, its network and its peers", setup_doctor},
+}};
+
+}  // namespace trireme::app

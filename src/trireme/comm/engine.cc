@@ -1,0 +1,212 @@
+#include "trireme/comm/engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "trireme/comm/engine_state.h"
+#include "trireme/comm/group.h"
+
+namespace trireme::comm {
+namespace {
+constexpr auto kNever = Clock::Nanoseconds::max();
+
+bool sends(const Task& task) {
+  return task.primitive == Primitive::send;
+}
+}  // namespace
+
+EngineState::EngineState(transport::Transport& t, ComputeQueue& q, const EngineOptions& o)
+    : transport(t),
+      queue(q),
+      options(o),
+      clock_(o.clock != nullptr ? *o.clock : steady_clock()),
+      timeout_(static_cast<int64_t>(o.timeout.value * 1e9)),
+      peer_progress_(static_cast<size_t>(t.size())),
+      lane_end_(2 * static_cast<size_t>(t.size())),
+      next_check_(kNever),
+      thread_([this] { communicate(); }) {}
+
+void EngineState::post(Run* run, int32_t task) {
+  {
+    std::lock_guard lock(mutex_);
+    commands_.push_back({run, task});
+  }
+  // On the communication thread itself a completion has just run, so progress() returns anyway.
+  if (std::this_thread::get_id() != thread_.get_id()) transport.wake();
+}
+
+void EngineState::end_with(Failure why) {
+  {
+    std::lock_guard lock(mutex_);
+    if (failure_) return;
+    failure_ = std::move(why);
+    failed_ = true;
+  }
+  transport.wake();
+}
+
+Failure EngineState::failure() const {
+  std::lock_guard lock(mutex_);
+  return failure_.value_or(Failure{ErrorCode::internal, "an operation ended without its work done"});
+}
+
+void EngineState::run_begins() {
+  std::lock_guard lock(mutex_);
+  ++running_;
+}
+
+// Wakes under the lock: without it the thread could end, and the transport with it, before the wake.
+void EngineState::run_ends() {
+  std::lock_guard lock(mutex_);
+  if (--running_ == 0 && stop_) transport.wake();
+}
+
+void EngineState::join() {
+  bool outstanding = false;
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+    outstanding = running_ > 0;
+  }
+  if (outstanding) end_with({ErrorCode::cancelled, "the engine was closed with operations outstanding"});
+  transport.wake();
+  thread_.join();
+}
+
+void EngineState::communicate() {
+  try {
+    while (turn()) {
+    }
+  } catch (const std::exception& e) {
+    check_failed("the communication thread runs without exceptions", __FILE__, __LINE__, e.what());
+  }
+}
+
+bool EngineState::turn() {
+  std::vector<Command> batch;
+  std::optional<Failure> cancel_now;
+  {
+    std::lock_guard lock(mutex_);
+    batch.swap(commands_);
+    if (!cancelled_) cancel_now = failure_;
+    if (stop_ && batch.empty() && running_ == 0 && !cancel_now) return false;
+  }
+  if (cancel_now) {
+    cancelled_ = true;
+    transport.cancel(*cancel_now);
+  }
+  for (const Command& command : batch) start_transfer(command);
+  transport.progress({outstanding_.empty() ? kNever : next_check_});
+  check_timeouts();
+  return true;
+}
+
+void EngineState::start_transfer(const Command& command) {
+  Run& run = *command.run;
+  if (failed()) return run.ended(command.task, false);
+  const Task& task = run.task(command.task);
+  const uint64_t id = next_id_++;
+  const auto now = clock_.now();
+  outstanding_.emplace(id, Outstanding{command.run, command.task, now});
+  if (outstanding_.size() == 1) next_check_ = now + timeout_;
+  auto done = [this, id](Status status) { transfer_ended(id, std::move(status)); };
+  try {
+    if (sends(task)) {
+      transport.send(run.peer_rank(command.task), run.message(command.task), run.bytes_read(command.task),
+                     done);
+    } else {
+      transport.receive(run.peer_rank(command.task), run.message(command.task),
+                        run.bytes_written(command.task), done);
+    }
+  } catch (const Error& e) {
+    transfer_ended(id, Failure{e.code(), e.what()});
+  }
+}
+
+void EngineState::transfer_ended(uint64_t id, Status status) {
+  const auto found = outstanding_.find(id);
+  TRIREME_CHECK(found != outstanding_.end(), "a transfer completed twice");
+  const Outstanding o = found->second;
+  outstanding_.erase(found);
+  const auto now = clock_.now();
+  if (status.ok()) {
+    peer_progress_[static_cast<size_t>(o.run->peer_rank(o.task))] = now;
+    trace(o, now);
+  } else if (!failed()) {
+    const Failure& why = status.failure();
+    end_with({why.code, cat(describe(o), " failed after ",
+                            for_people(Seconds{(now - o.since).count() * 1e-9}), ": ", why.message)});
+  }
+  o.run->ended(o.task, status.ok());
+}
+
+Clock::Nanoseconds EngineState::last_sign(const Outstanding& o) const {
+  return std::max(
+      {o.since, o.run->last_progress(), peer_progress_[static_cast<size_t>(o.run->peer_rank(o.task))]});
+}
+
+// Runs once in a timeout: between two checks nothing can have become due that started after the first.
+void EngineState::check_timeouts() {
+  if (outstanding_.empty() || failed()) return;
+  const auto now = clock_.now();
+  if (now < next_check_) return;
+  const Outstanding* oldest = nullptr;
+  for (const auto& [id, o] : outstanding_) {
+    if (oldest == nullptr || last_sign(o) < last_sign(*oldest)) oldest = &o;
+  }
+  next_check_ = last_sign(*oldest) + timeout_;
+  if (next_check_ > now) return;
+  end_with({ErrorCode::timeout,
+            cat(describe(*oldest), " has waited ", for_people(Seconds{(now - oldest->since).count() * 1e-9}),
+                " without a sign of it (limit: transport.timeout = ", for_people(options.timeout),
+                "); that rank may be stuck, overloaded or unreachable")});
+}
+
+std::string EngineState::describe(const Outstanding& o) const {
+  const bool send = sends(o.run->task(o.task));
+  return cat("rank ", transport.rank(), ": ", o.run->name(), ": ", send ? "send to" : "receive from",
+             " rank ", o.run->peer_rank(o.task));
+}
+
+// Transfers overlap; a lane shows when its link was at work, so a span begins where the one before it ended.
+void EngineState::trace(const Outstanding& o, Clock::Nanoseconds end) {
+  if (options.tracer == nullptr) return;
+  const bool send = sends(o.run->task(o.task));
+  const auto peer = static_cast<size_t>(o.run->peer_rank(o.task));
+  auto& lane_end = lane_end_[2 * peer + (send ? 1 : 0)];
+  options.tracer->add(cat(send ? "send to " : "receive from ", peer), o.run->name(),
+                      std::max(o.since, lane_end), end);
+  lane_end = end;
+}
+
+Engine::Engine(transport::Transport& transport, ComputeQueue& queue, const EngineOptions& options)
+    : state_(std::make_shared<EngineState>(transport, queue, options)) {}
+
+Engine::~Engine() {
+  state_->join();
+}
+
+std::unique_ptr<Operation> Engine::prepare(Description description) {
+  return std::make_unique<Run>(state_, std::move(description));
+}
+
+EngineTimes Engine::take_times() {
+  return {.codec_s = state_->codec_nanoseconds.exchange(0) * 1e-9};
+}
+
+void Engine::cancel(const Failure& why) {
+  state_->end_with(why);
+}
+
+transport::Transport& Engine::transport() {
+  return state_->transport;
+}
+
+uint16_t Engine::next_channel() {
+  const uint32_t channel = Group::kOwnChannels + state_->channels++;
+  if (channel >= transport::kChannels)
+    fail(ErrorCode::usage, "more than ", transport::kChannels - Group::kOwnChannels, " groups on one engine");
+  return static_cast<uint16_t>(channel);
+}
+
+}  // namespace trireme::comm

@@ -1,0 +1,28 @@
+#pragma once
+// What the ranks of a run must have in common, and small exchanges of plain values. All ranks call these in
+// the same order.
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trireme/comm/group.h"
+
+namespace trireme::train {
+
+// By rank; plain numbers of equal type on all ranks.
+std::vector<uint64_t> gather(comm::Group& group, uint64_t value);
+std::vector<double> gather(comm::Group& group, double value);
+// `text` of `root`, on all ranks.
+std::string broadcast_text(comm::Group& group, std::string text, int root);
+
+struct RunFacts {
+  std::string version;  // of program and LibTorch
+  std::string config;   // what OptionList::digest_text gives, or a digest of it
+  uint64_t graph_fingerprint = 0;
+};
+// Error(usage) on all ranks when one differs from rank 0: names rank, fact, and the first config line that
+// differs.
+void agree(comm::Group& group, const RunFacts& facts);
+
+}  // namespace trireme::train

@@ -1,0 +1,82 @@
+#include "trireme/train/data_parallel/agreement.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <thread>
+
+#include "trireme/base/error.h"
+#include "trireme/transport/transport.h"
+
+namespace trireme::train {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// What each rank's `body` threw, "" for none.
+std::vector<std::string> on_ranks(int size, const std::function<void(comm::Group&)>& body) {
+  auto transports = transport::make_loopback(size);
+  std::vector<std::string> errors(static_cast<size_t>(size));
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < errors.size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        const auto queue = comm::make_cpu_queue();
+        comm::Engine engine(*transports[rank], *queue, {.timeout = Seconds{20}});
+        comm::Group group(engine);
+        body(group);
+      } catch (const Error& e) {
+        EXPECT_EQ(e.code(), ErrorCode::usage);
+        errors[rank] = e.what();
+      }
+    });
+  }
+  for (auto& t : threads) t.join();
+  return errors;
+}
+
+TEST(Agreement, EqualFactsPass) {
+  for (const int size : {1, 2, 4}) {
+    EXPECT_THAT(on_ranks(size,
+                         [](comm::Group& group) {
+                           agree(group, {"1", "steps = 5\nlr = 1", 7});
+                         }),
+                testing::Each(""));
+  }
+}
+
+TEST(Agreement, EveryRankNamesTheOneThatDiffers) {
+  const auto differ = [](const std::function<void(RunFacts&)>& change) {
+    return on_ranks(3, [&](comm::Group& group) {
+      RunFacts facts{"1", "steps = 5\nlr = 1", 7};
+      if (group.rank() == 2) change(facts);
+      agree(group, facts);
+    });
+  };
+  EXPECT_THAT(differ([](RunFacts& f) { f.version = "2"; }),
+              testing::Each(AllOf(HasSubstr("rank 2"), HasSubstr("version"))));
+  EXPECT_THAT(differ([](RunFacts& f) { f.config = "steps = 5\nlr = 2"; }),
+              testing::Each(AllOf(HasSubstr("rank 2"), HasSubstr("config"),
+                                  HasSubstr("'lr = 2' there, 'lr = 1' on rank 0"))));
+  EXPECT_THAT(differ([](RunFacts& f) { f.config = "steps = 5"; }),
+              testing::Each(HasSubstr("'nothing' there")));
+  EXPECT_THAT(differ([](RunFacts& f) { f.graph_fingerprint = 8; }),
+              testing::Each(AllOf(HasSubstr("rank 2"), HasSubstr("model.graph"))));
+}
+
+TEST(Agreement, GathersByRankAndBroadcastsTextOfAnyLength) {
+  const auto errors = on_ranks(3, [](comm::Group& group) {
+    EXPECT_THAT(gather(group, group.rank() + 0.25), ElementsAre(0.25, 1.25, 2.25));
+    EXPECT_THAT(gather(group, static_cast<uint64_t>(group.rank()) << 60),
+                ElementsAre(0, 1ULL << 60, 2ULL << 60));
+    EXPECT_EQ(broadcast_text(group, group.rank() == 1 ? "abc" : "something else", 1), "abc");
+    EXPECT_EQ(broadcast_text(group, group.rank() == 2 ? "" : "x", 2), "");
+  });
+  EXPECT_THAT(errors, testing::Each(""));
+}
+
+}  // namespace
+}  // namespace trireme::train

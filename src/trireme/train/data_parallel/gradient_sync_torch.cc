@@ -1,0 +1,334 @@
+#include "trireme/train/data_parallel/gradient_sync_torch.h"
+
+#include <ATen/ops/view_as_complex.h>
+#include <ATen/ops/view_as_real.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <numeric>
+#include <utility>
+
+#include "trireme/base/clock.h"
+#include "trireme/base/error.h"
+#include "trireme/tensor/adaptor_torch.h"
+
+namespace trireme::train {
+
+std::vector<std::vector<size_t>> plan_buckets(const std::vector<int64_t>& bytes,
+                                              const std::vector<size_t>& order, int64_t first_bucket_bytes,
+                                              int64_t bucket_bytes) {
+  std::vector<std::vector<size_t>> buckets;
+  int64_t filled = 0;
+  for (const size_t i : order) {
+    const int64_t limit = buckets.size() <= 1 ? first_bucket_bytes : bucket_bytes;
+    if (buckets.empty() || (filled > 0 && filled + bytes.at(i) > limit)) {
+      buckets.emplace_back();
+      filled = 0;
+    }
+    buckets.back().push_back(i);
+    filled += bytes.at(i);
+  }
+  return buckets;
+}
+
+namespace {
+
+using torch::autograd::PostAccumulateGradHook;
+
+// Pieces per rank's share of a bucket: small enough that a peer decodes one while the next one travels, large
+// enough that a message's fixed cost stays small beside its transfer.
+constexpr int64_t kPieceBytes = 1 << 20;
+constexpr int64_t kMaxPieces = 16;
+
+double seconds_since(Clock::Nanoseconds begin) {
+  return std::chrono::duration<double>(steady_clock().now() - begin).count();
+}
+
+at::Tensor dense(const at::Tensor& gradient) {
+  return gradient.is_sparse() ? gradient.to_dense() : gradient;
+}
+at::Tensor real_view(const at::Tensor& t) {
+  return t.is_complex() ? at::view_as_real(t) : t;
+}
+
+// The part of a bucket that one parameter's gradient fills, and what happened to it in this step.
+struct Slot {
+  size_t bucket = 0;
+  at::Tensor values;     // float32 view of the bucket, in the parameter's layout; complex numbers as pairs
+  bool filled = false;   // has a gradient of this step
+  bool arrived = false;  // fired in the running backward
+};
+
+struct Bucket {
+  std::vector<size_t> members;
+  at::Tensor memory;
+  std::unique_ptr<comm::Operation> all_reduce;  // null for a bucket without elements
+  size_t pending = 0;                           // members that the last backward has not reached yet
+  bool started = false, finished = false;
+};
+
+}  // namespace
+
+struct GradientSync::State {
+  State(comm::Group& g, std::vector<NamedParameter> p, const GradientSyncOptions& o)
+      : group(g),
+        parameters(std::move(p)),
+        options(o),
+        local(g.size() == 1 || o.strategy == comm::Strategy::off) {}
+
+  comm::Group& group;
+  std::vector<NamedParameter> parameters;
+  GradientSyncOptions options;
+  bool local;  // no exchange
+
+  std::vector<Bucket> buckets;
+  std::vector<Slot> slots;  // by parameter
+  uint32_t step = 0;
+  bool last = false;
+
+  // Readiness in the first step's last backward; buckets follow it from the second step on.
+  std::vector<size_t> ready_order;
+  bool learned = false, any_step = false;
+
+  // kMaxScalars numbers, then one flag per parameter: 1 where this rank has a gradient.
+  at::Tensor scalars;
+  std::unique_ptr<comm::Operation> scalar_mean;
+  bool scalars_finished = false;
+  std::vector<double> means;
+
+  std::vector<at::Tensor> local_gradients;  // by parameter, when local
+
+  void make_buckets(const std::vector<size_t>& order);
+  void make_bucket(size_t index);
+  std::vector<size_t> agreed_order();
+  void begin_step();
+  void arrive(size_t index, const at::Tensor& parameter);
+  void start(size_t bucket);
+  double finish_scalars();
+  bool used_anywhere(size_t index);
+};
+
+namespace {
+
+class ArriveHook : public PostAccumulateGradHook {
+ public:
+  ArriveHook(std::function<void(const at::Tensor&)> arrive) : arrive_(std::move(arrive)) {}
+  void operator()(const at::Tensor& parameter) override { arrive_(parameter); }
+
+ private:
+  std::function<void(const at::Tensor&)> arrive_;
+};
+
+// Autograd lays a gradient out as its parameter where that is dense, else row by row; a slot does the same,
+// so that neither the copy in nor the optimizer's kernel has to reorder.
+at::Tensor view_as_gradient(const at::Tensor& memory, int64_t offset, const at::Tensor& parameter) {
+  const at::Tensor like = real_view(parameter);
+  if (like.is_non_overlapping_and_dense()) return memory.as_strided(like.sizes(), like.strides(), offset);
+  return memory.narrow(0, offset, like.numel()).view(like.sizes());
+}
+
+}  // namespace
+
+void GradientSync::State::make_bucket(size_t index) {
+  Bucket& b = buckets[index];
+  int64_t elements = 0;
+  for (const size_t i : b.members) elements += real_view(parameters[i].tensor).numel();
+  b.memory = at::zeros({elements}, at::kFloat);
+  int64_t offset = 0;
+  for (const size_t i : b.members) {
+    const at::Tensor parameter = parameters[i].tensor.detach();
+    slots[i] = {.bucket = index, .values = view_as_gradient(b.memory, offset, parameter)};
+    offset += real_view(parameter).numel();
+  }
+  if (elements == 0) return;
+  const int64_t bytes = elements * static_cast<int64_t>(sizeof(float));
+  comm::AllReduceOptions all_reduce{.strategy = options.strategy, .mean = true};
+  if (bytes >= options.min_bytes) all_reduce.codec = options.codec;
+  all_reduce.parts = static_cast<int>(std::clamp<int64_t>(bytes / group.size() / kPieceBytes, 1, kMaxPieces));
+  b.all_reduce = group.prepare_all_reduce(cat("bucket ", index), tensor::view_of(b.memory), all_reduce);
+}
+
+void GradientSync::State::make_buckets(const std::vector<size_t>& order) {
+  std::vector<int64_t> bytes;
+  for (const auto& p : parameters)
+    bytes.push_back(real_view(p.tensor.detach()).numel() * static_cast<int64_t>(sizeof(float)));
+  buckets.clear();
+  slots.assign(parameters.size(), {});
+  for (auto& members : plan_buckets(bytes, order, options.first_bucket_bytes, options.bucket_bytes)) {
+    buckets.push_back({.members = std::move(members)});
+  }
+  for (size_t b = 0; b < buckets.size(); ++b) make_bucket(b);
+}
+
+// Rank 0's order of readiness, then the parameters that it did not use, last layer first.
+std::vector<size_t> GradientSync::State::agreed_order() {
+  std::vector<bool> listed(parameters.size());
+  std::vector<uint64_t> order(ready_order.begin(), ready_order.end());
+  for (const size_t i : ready_order) listed[i] = true;
+  for (size_t i = parameters.size(); i-- > 0;) {
+    if (!listed[i]) order.push_back(i);
+  }
+  group.broadcast(std::as_writable_bytes(std::span(order)), 0);
+  return {order.begin(), order.end()};
+}
+
+void GradientSync::State::begin_step() {
+  if (any_step && !learned) {
+    learned = true;
+    make_buckets(agreed_order());
+  }
+  any_step = true;
+  for (Slot& s : slots) s.filled = false;
+  for (Bucket& b : buckets) b.started = b.finished = false;
+  scalars_finished = false;
+}
+
+// Called by autograd, on its thread for the parameters' device.
+void GradientSync::State::arrive(size_t index, const at::Tensor& parameter) {
+  Slot& slot = slots[index];
+  TRIREME_CHECK(!slot.arrived, "two gradients in one backward for ", parameters[index].name);
+  // Taken away, so that autograd hands over the next gradient instead of adding to this one.
+  const at::Tensor gradient = real_view(dense(std::exchange(parameter.mutable_grad(), at::Tensor())));
+  if (slot.filled) {
+    slot.values.add_(gradient.to(slot.values.options()));
+  } else {
+    slot.values.copy_(gradient);
+  }
+  slot.filled = slot.arrived = true;
+  if (!last) return;
+  if (!learned) ready_order.push_back(index);
+  if (--buckets[slot.bucket].pending == 0) start(slot.bucket);
+}
+
+void GradientSync::State::start(size_t bucket) {
+  Bucket& b = buckets[bucket];
+  b.started = true;
+  // Earlier buckets are waited for first. The scalars go before all: they are small and tell the optimizer
+  // what to skip.
+  if (b.all_reduce) b.all_reduce->start(step, static_cast<int>(bucket) + 1);
+}
+
+double GradientSync::State::finish_scalars() {
+  if (local || scalars_finished) return 0;
+  const auto begin = steady_clock().now();
+  scalar_mean->wait();
+  scalars_finished = true;
+  const float* values = scalars.const_data_ptr<float>();
+  for (size_t i = 0; i < means.size(); ++i) means[i] = values[i];
+  return seconds_since(begin);
+}
+
+// A rank that has a gradient itself need not ask the others, which keeps the scalars off the common path.
+bool GradientSync::State::used_anywhere(size_t index) {
+  if (slots[index].filled) return true;
+  finish_scalars();
+  return scalars.const_data_ptr<float>()[kMaxScalars + index] > 0;
+}
+
+GradientSync::GradientSync(comm::Group& group, std::vector<NamedParameter> parameters,
+                           const GradientSyncOptions& options)
+    : state_(std::make_unique<State>(group, std::move(parameters), options)) {
+  State& s = *state_;
+  std::vector<size_t> order(s.parameters.size());
+  std::iota(order.rbegin(), order.rend(), size_t{0});
+  if (s.local) {
+    s.buckets.push_back({.members = order});
+    s.local_gradients.resize(order.size());
+    return;
+  }
+  s.make_buckets(order);
+  const auto flags = static_cast<int64_t>(kMaxScalars + order.size());
+  s.scalars = at::zeros({flags}, at::kFloat);
+  // Two phases: the fewest message delays for a few numbers.
+  s.scalar_mean = group.prepare_all_reduce("scalars", tensor::view_of(s.scalars),
+                                           {.strategy = comm::Strategy::two_phase, .mean = true});
+  for (size_t i = 0; i < s.parameters.size(); ++i) {
+    torch::autograd::impl::set_post_acc_grad_hooks(
+        s.parameters[i].tensor, std::make_unique<ArriveHook>(
+                                    [state = state_.get(), i](const at::Tensor& p) { state->arrive(i, p); }));
+  }
+}
+
+GradientSync::~GradientSync() {
+  if (state_->local) return;
+  for (const auto& p : state_->parameters) torch::autograd::impl::set_post_acc_grad_hooks(p.tensor, nullptr);
+}
+
+void GradientSync::begin_backward(uint32_t step, bool first, bool last) {
+  State& s = *state_;
+  s.step = step;
+  s.last = last;
+  if (s.local) return;
+  if (first) s.begin_step();
+  for (Slot& slot : s.slots) slot.arrived = false;
+  for (Bucket& b : s.buckets) b.pending = b.members.size();
+}
+
+void GradientSync::end_backward(std::span<const double> scalars) {
+  State& s = *state_;
+  TRIREME_CHECK(scalars.size() <= kMaxScalars);
+  s.means.assign(scalars.begin(), scalars.end());
+  if (s.local) {
+    for (size_t i = 0; i < s.parameters.size(); ++i) {
+      at::Tensor& gradient = s.parameters[i].tensor.mutable_grad();
+      s.local_gradients[i] = gradient.defined() ? dense(std::exchange(gradient, at::Tensor())) : at::Tensor();
+    }
+    return;
+  }
+  float* values = s.scalars.mutable_data_ptr<float>();
+  std::fill_n(std::copy(scalars.begin(), scalars.end(), values), kMaxScalars - scalars.size(), 0.0F);
+  for (size_t i = 0; i < s.slots.size(); ++i) values[kMaxScalars + i] = s.slots[i].filled ? 1 : 0;
+  s.scalar_mean->start(s.step, 0);
+  for (Slot& slot : s.slots) {
+    if (!slot.filled) slot.values.zero_();
+  }
+  for (size_t b = 0; b < s.buckets.size(); ++b) {
+    if (!s.buckets[b].started) s.start(b);
+  }
+}
+
+double GradientSync::wait(size_t bucket) {
+  Bucket& b = state_->buckets.at(bucket);
+  if (state_->local || b.finished) return 0;
+  TRIREME_CHECK(b.started);
+  const auto begin = steady_clock().now();
+  if (b.all_reduce) b.all_reduce->wait();
+  b.finished = true;
+  return seconds_since(begin);
+}
+
+double GradientSync::wait_scalars() {
+  return state_->finish_scalars();
+}
+double GradientSync::scalar_mean(size_t index) const {
+  return state_->means.at(index);
+}
+size_t GradientSync::buckets() const {
+  return state_->buckets.size();
+}
+const std::vector<size_t>& GradientSync::members(size_t bucket) const {
+  return state_->buckets.at(bucket).members;
+}
+
+std::vector<at::Tensor> GradientSync::gradients(size_t bucket) {
+  State& s = *state_;
+  std::vector<at::Tensor> all;
+  for (const size_t i : members(bucket)) {
+    if (s.local) {
+      all.push_back(s.local_gradients[i]);
+    } else if (!s.used_anywhere(i)) {
+      all.emplace_back();
+    } else {
+      const at::Tensor& parameter = s.parameters[i].tensor;
+      const at::Tensor values = s.slots[i].values.to(real_view(parameter.detach()).options());
+      all.push_back(parameter.is_complex() ? at::view_as_complex(values) : values);
+    }
+  }
+  return all;
+}
+
+}  // namespace trireme::train
