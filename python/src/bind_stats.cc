@@ -27,8 +27,8 @@ MatrixView<T> view_of(const py::array& a) {
 
 Matrix matrix_of(const py::array& a) {
   if (a.ndim() != 2) throw py::value_error(cat("expected a 2-D array, not ", a.ndim(), "-D"));
-  if (a.dtype().is(py::dtype::of<float>())) return view_of<float>(a);
-  if (a.dtype().is(py::dtype::of<double>())) return view_of<double>(a);
+  if (a.dtype().equal(py::dtype::of<float>())) return view_of<float>(a);
+  if (a.dtype().equal(py::dtype::of<double>())) return view_of<double>(a);
   throw py::type_error("expected an array of float32 or float64");
 }
 

@@ -107,7 +107,7 @@ class DitheredCovariance(EmpiricalCovariance):
         """More rows of the same stream: their dithers go on where the last call stopped, so that any split into calls
         gives the counts of one call (with an explicit gamma; else the first call sets it)."""
         first = not hasattr(self, "counts_")
-        X = self._checked(X, reset=first)
+        X = self._checked(X, reset=first, least=1)
         if first:
             self._start(X)
         self._add(X)
@@ -121,19 +121,18 @@ class DitheredCovariance(EmpiricalCovariance):
         self._finish(self.threshold_multiple)
         return self
 
-    def _checked(self, X, reset):
+    def _checked(self, X, reset, least=2):
         if self.method not in METHODS:
             raise ValueError(f'method="{self.method}": one of {", ".join(sorted(METHODS))}')
         if self.missing not in ("error", "mask"):
             raise ValueError(f'missing="{self.missing}": "error" or "mask"')
         if self.allow_complex and np.iscomplexobj(X):
             X = np.asarray(X)
-            if X.ndim != 2 or X.shape[0] < 2:
-                raise ValueError(f"complex X of shape {X.shape}: give (n, d) with n of 2 or more")
+            if X.ndim != 2 or X.shape[0] < least:
+                raise ValueError(f"complex X of shape {X.shape}: give (n, d) with n of {least} or more")
             self.n_features_in_ = X.shape[1]
             return check_array(np.concatenate([X.real, X.imag], axis=1), dtype=FLOATS)
         nan = "allow-nan" if self.missing == "mask" else True
-        least = 2 if reset else 1
         return validate_data(self, X, dtype=FLOATS, ensure_all_finite=nan, ensure_min_samples=least, reset=reset)
 
     def _start(self, X):

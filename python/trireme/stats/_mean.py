@@ -51,7 +51,7 @@ class OneBitMean(BaseEstimator):
     def partial_fit(self, X, y=None):
         """More rows; with gamma=None the first call is the one that holds the pilot."""
         first = not hasattr(self, "counts_")
-        X = self._checked(X, reset=first)
+        X = self._checked(X, reset=first, least=1)
         if first:
             self._start(X)
         self._add(X)
@@ -63,9 +63,9 @@ class OneBitMean(BaseEstimator):
         self._finish()
         return self
 
-    def _checked(self, X, reset):
+    def _checked(self, X, reset, least=2):
         nan = "allow-nan" if self.missing == "mask" else True
-        return validate_data(self, X, dtype=FLOATS, ensure_all_finite=nan, ensure_min_samples=2 if reset else 1, reset=reset)
+        return validate_data(self, X, dtype=FLOATS, ensure_all_finite=nan, ensure_min_samples=least, reset=reset)
 
     def _start(self, X):
         self.n_pilot_ = 0

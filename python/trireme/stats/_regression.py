@@ -74,6 +74,7 @@ class OneBitLasso(RegressorMixin, BaseEstimator):
         """X of shape (n, d), y of shape (n,)."""
         X, y = validate_data(self, X, y, dtype=FLOATS, y_numeric=True, ensure_min_samples=2)
         self._refuse_constant(X)
+        self.streaming_ = False
         self._start(X, y)
         x_bits, y_bits = self._quantise(X, y)
         if self.quantize_x:
@@ -91,9 +92,9 @@ class OneBitLasso(RegressorMixin, BaseEstimator):
         return self
 
     def partial_fit(self, X, y):
-        """More rows of the same stream; alpha follows n where it is not given ("cv" is not possible here)."""
-        first = not hasattr(self, "n_samples_seen_")
-        X, y = validate_data(self, X, y, dtype=FLOATS, y_numeric=True, reset=first, ensure_min_samples=2 if first else 1)
+        """More rows of one stream, begun by the first partial_fit (fit keeps no Gram matrix to go on from); alpha follows n where it is not given ("cv" is not possible here)."""
+        first = not getattr(self, "streaming_", False)
+        X, y = validate_data(self, X, y, dtype=FLOATS, y_numeric=True, reset=first)
         if self.alpha == "cv":
             raise ValueError('alpha="cv" needs all rows at once: use fit, or give alpha')
         if first:
@@ -101,6 +102,7 @@ class OneBitLasso(RegressorMixin, BaseEstimator):
             d = X.shape[1]
             if self.quantize_x:
                 self.counts_ = _stats.RegressionCounts(self.x_book_, self.y_book_, self._pairing())
+            self.streaming_ = True
             self.gram_, self.cross_ = np.zeros((0, 0) if self.quantize_x else (d, d)), np.zeros(d)
         x_bits, y_bits = self._quantise(X, y)
         if self.quantize_x:
