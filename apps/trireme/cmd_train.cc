@@ -72,6 +72,17 @@ fs::path default_out(const std::string& config) {
   return fs::path("runs") / cat(fs::path(config).stem().string(), "-", stamp);
 }
 
+// --out, else the folder of the run that is resumed as a whole, else a new one. Other ranks than 0 write only
+// where they are told to.
+fs::path choose_out(const Arguments& arguments, int rank) {
+  if (!arguments.out.empty()) return arguments.out;
+  if (rank > 0) return {};
+  if (!arguments.resume.empty() && fs::is_directory(fs::path(arguments.resume) / "checkpoints")) {
+    return arguments.resume;
+  }
+  return default_out(arguments.config);
+}
+
 // A fresh run beside older checkpoints would leave two trainings in one folder, and --resume could pick the
 // wrong one.
 void check_out(const fs::path& out, bool resumes) {
@@ -95,7 +106,7 @@ int start_local_ranks(const Arguments& arguments, const fs::path& out) {
 int run_rank(const Arguments& arguments, const LaunchPlan& launch, const Resolved& resolved,
              const codec::CodecSet& codecs, const fs::path& out) {
   if (launch.world > 1 && !launch.prefixed_output) log::set_tag(cat("rank ", launch.rank));
-  log::info(cat(to_text(launch), "; output folder ", out.string()));
+  log::info(cat(to_text(launch), out.empty() ? "" : "; output folder ", out.string()));
   train::StopFlag stop;
   StopWatch watch([&stop](int signal) {
     log::info(cat("SIG", ::sigabbrev_np(signal), ": stopping after this step; once more ends at once"));
@@ -140,7 +151,7 @@ int run(const Arguments& arguments) {
   }
   const auto codecs = built_in_codecs();
   const auto resolved = resolve(arguments, codecs);
-  const auto out = arguments.out.empty() ? default_out(arguments.config) : fs::path(arguments.out);
+  const auto out = choose_out(arguments, launch.rank);
   // Of the ranks only the one that writes looks, before the others can have made the folder.
   if (launch.rank == 0 && !launch.prefixed_output) check_out(out, !arguments.resume.empty());
   if (arguments.nproc > 1) return start_local_ranks(arguments, out);

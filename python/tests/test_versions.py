@@ -1,6 +1,7 @@
 """python/torch-version.txt is the one place that names torch versions; what repeats one must agree."""
 
 import re
+import runpy
 import tomllib
 from pathlib import Path
 
@@ -14,11 +15,14 @@ def versions():
     return dict(line.split() for line in lines if line and not line.startswith("#"))
 
 
-def test_pyproject_takes_the_supported_range():
+def test_isolated_builds_use_the_tested_torch():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    wanted = f"torch>={versions()['minimum']}"
-    assert wanted in project["build-system"]["requires"]
-    assert wanted in project["project"]["dependencies"]
+    assert f"torch=={versions()['tested']}" in project["build-system"]["requires"]
+
+
+def test_package_depends_on_the_torch_it_was_built_against():
+    provider = runpy.run_path(str(ROOT / "python/packaging/built_torch.py"))["dynamic_metadata"]
+    assert provider("dependencies") == ["torch==" + torch.__version__.partition("+")[0]]
 
 
 def test_this_run_uses_the_tested_torch():

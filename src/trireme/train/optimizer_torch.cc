@@ -10,6 +10,7 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <cmath>
 #include <regex>
 #include <tuple>
 
@@ -55,7 +56,8 @@ struct Entry {
   bool started = false;            // SGD: the buffer holds a gradient
 };
 
-// What one call of a fused kernel takes: parameters of one type with equal hyperparameters.
+// What one call of a fused kernel takes, or one loop over plain operators: parameters of one type with equal
+// hyperparameters.
 struct Launch {
   std::vector<at::Tensor> targets, gradients, steps, first, second;
   std::vector<Entry*> entries;
@@ -66,9 +68,9 @@ at::Tensor real_view(const at::Tensor& t) {
   return t.is_complex() ? at::view_as_real(t) : t;
 }
 
-class FusedOptimizer : public Optimizer {
+class TorchOptimizer : public Optimizer {
  public:
-  FusedOptimizer(const OptimOptions& options, const std::vector<OptimParameter>& parameters);
+  TorchOptimizer(const OptimOptions& options, const std::vector<OptimParameter>& parameters);
   void step(const std::vector<size_t>& indices, const std::vector<at::Tensor>& gradients,
             double lr_factor) override;
   std::map<std::string, at::Tensor> state() const override;
@@ -78,13 +80,21 @@ class FusedOptimizer : public Optimizer {
  private:
   bool adam() const { return options_.kind != "sgd"; }
   void set_hyperparameters(const std::vector<OptimParameter>& parameters);
+  // One step's numbers for one launch.
+  struct Rule {
+    double lr, weight_decay;
+    bool started;
+  };
   void launch(const LaunchKey& key, Launch& l, double lr_factor);
+  void run_fused(Launch& l, const Rule& rule);
+  void plain_sgd(Launch& l, size_t i, const Rule& rule);
+  void plain_adam(Launch& l, size_t i, const Rule& rule);
 
   OptimOptions options_;
   std::vector<Entry> entries_;
 };
 
-FusedOptimizer::FusedOptimizer(const OptimOptions& options, const std::vector<OptimParameter>& parameters)
+TorchOptimizer::TorchOptimizer(const OptimOptions& options, const std::vector<OptimParameter>& parameters)
     : options_(options) {
   const at::NoGradGuard no_grad;
   entries_.reserve(parameters.size());
@@ -101,7 +111,7 @@ FusedOptimizer::FusedOptimizer(const OptimOptions& options, const std::vector<Op
   set_hyperparameters(parameters);
 }
 
-void FusedOptimizer::set_hyperparameters(const std::vector<OptimParameter>& parameters) {
+void TorchOptimizer::set_hyperparameters(const std::vector<OptimParameter>& parameters) {
   std::vector<Pattern> no_decay, groups;
   for (const auto& text : options_.no_decay) no_decay.emplace_back(text, "optim.no_decay", parameters);
   for (const auto& g : options_.groups) groups.emplace_back(g.match, "optim.group.match", parameters);
@@ -132,7 +142,7 @@ at::Tensor laid_out_as(const at::Tensor& target, at::Tensor gradient) {
   return at::empty_like(target).copy_(gradient);
 }
 
-void FusedOptimizer::step(const std::vector<size_t>& indices, const std::vector<at::Tensor>& gradients,
+void TorchOptimizer::step(const std::vector<size_t>& indices, const std::vector<at::Tensor>& gradients,
                           double lr_factor) {
   TRIREME_CHECK(indices.size() == gradients.size());
   const at::NoGradGuard no_grad;
@@ -151,20 +161,14 @@ void FusedOptimizer::step(const std::vector<size_t>& indices, const std::vector<
   for (auto& [key, l] : launches) launch(key, l, lr_factor);
 }
 
-void FusedOptimizer::launch(const LaunchKey& key, Launch& l, double lr_factor) {
+void TorchOptimizer::launch(const LaunchKey& key, Launch& l, double lr_factor) {
   const auto& [type, base_lr, weight_decay, started] = key;
-  const double lr = base_lr * lr_factor;
+  const Rule rule{base_lr * lr_factor, weight_decay, started};
   if (!l.steps.empty()) at::_foreach_add_(l.steps, 1);
-  if (adam()) {
-    const auto kernel =
-        options_.kind == "adam" ? &at::_ops::_fused_adam_::call : &at::_ops::_fused_adamw_::call;
-    kernel(l.targets, l.gradients, l.first, l.second, /*max_exp_avg_sqs=*/{}, l.steps, lr,
-           options_.betas.at(0), options_.betas.at(1), weight_decay, options_.eps, /*amsgrad=*/false,
-           /*maximize=*/false,
-           /*grad_scale=*/{}, /*found_inf=*/{});
+  if (type == at::kFloat || type == at::kDouble) {
+    run_fused(l, rule);
   } else {
-    at::_fused_sgd_(l.targets, l.gradients, l.first, weight_decay, options_.momentum, lr, options_.dampening,
-                    options_.nesterov, /*maximize=*/false, /*is_first_step=*/!started);
+    for (size_t i = 0; i < l.targets.size(); ++i) adam() ? plain_adam(l, i, rule) : plain_sgd(l, i, rule);
   }
   for (size_t i = 0; i < l.entries.size(); ++i) {
     Entry& e = *l.entries[i];
@@ -173,7 +177,52 @@ void FusedOptimizer::launch(const LaunchKey& key, Launch& l, double lr_factor) {
   }
 }
 
-std::map<std::string, at::Tensor> FusedOptimizer::state() const {
+void TorchOptimizer::run_fused(Launch& l, const Rule& rule) {
+  if (adam()) {
+    const auto kernel =
+        options_.kind == "adam" ? &at::_ops::_fused_adam_::call : &at::_ops::_fused_adamw_::call;
+    kernel(l.targets, l.gradients, l.first, l.second, /*max_exp_avg_sqs=*/{}, l.steps, rule.lr,
+           options_.betas.at(0), options_.betas.at(1), rule.weight_decay, options_.eps, /*amsgrad=*/false,
+           /*maximize=*/false, /*grad_scale=*/{}, /*found_inf=*/{});
+  } else {
+    at::_fused_sgd_(l.targets, l.gradients, l.first, rule.weight_decay, options_.momentum, rule.lr,
+                    options_.dampening, options_.nesterov, /*maximize=*/false,
+                    /*is_first_step=*/!rule.started);
+  }
+}
+
+// 16-bit types go operator by operator, as torch.optim does unless told otherwise: torch 2.13's fused CPU
+// kernels leave most elements of a bf16 or f16 parameter wrong (SGD), or round its second moment away (Adam).
+void TorchOptimizer::plain_sgd(Launch& l, size_t i, const Rule& rule) {
+  at::Tensor gradient = l.gradients[i];
+  if (rule.weight_decay != 0) gradient = gradient.add(l.targets[i], rule.weight_decay);
+  if (options_.momentum != 0) {
+    at::Tensor& buffer = l.first[i];
+    if (rule.started) {
+      buffer.mul_(options_.momentum).add_(gradient, 1 - options_.dampening);
+    } else {
+      buffer.copy_(gradient);
+    }
+    gradient = options_.nesterov ? gradient.add(buffer, options_.momentum) : buffer;
+  }
+  l.targets[i].add_(gradient, -rule.lr);
+}
+
+void TorchOptimizer::plain_adam(Launch& l, size_t i, const Rule& rule) {
+  at::Tensor gradient = l.gradients[i];
+  const at::Tensor& target = l.targets[i];
+  if (rule.weight_decay != 0 && options_.kind == "adam") gradient = gradient.add(target, rule.weight_decay);
+  if (rule.weight_decay != 0 && options_.kind == "adamw") target.mul_(1 - rule.lr * rule.weight_decay);
+  const double beta1 = options_.betas.at(0), beta2 = options_.betas.at(1);
+  l.first[i].lerp_(gradient, 1 - beta1);
+  l.second[i].mul_(beta2).addcmul_(gradient, gradient, 1 - beta2);
+  const double step = l.steps[i].item().toDouble();
+  const double correction1 = 1 - std::pow(beta1, step), correction2 = 1 - std::pow(beta2, step);
+  target.addcdiv_(l.first[i], l.second[i].sqrt().div_(std::sqrt(correction2)).add_(options_.eps),
+                  -rule.lr / correction1);
+}
+
+std::map<std::string, at::Tensor> TorchOptimizer::state() const {
   const char* first = adam() ? ".exp_avg" : ".momentum_buffer";
   std::map<std::string, at::Tensor> all;
   for (const Entry& e : entries_) {
@@ -184,7 +233,7 @@ std::map<std::string, at::Tensor> FusedOptimizer::state() const {
   return all;
 }
 
-void FusedOptimizer::load_state(const std::map<std::string, at::Tensor>& state) {
+void TorchOptimizer::load_state(const std::map<std::string, at::Tensor>& state) {
   const at::NoGradGuard no_grad;
   const auto mine = this->state();
   for (const auto& [name, tensor] : state) {
@@ -214,7 +263,7 @@ void FusedOptimizer::load_state(const std::map<std::string, at::Tensor>& state) 
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimOptions& options,
                                           std::vector<OptimParameter> parameters) {
-  return std::make_unique<FusedOptimizer>(options, parameters);
+  return std::make_unique<TorchOptimizer>(options, parameters);
 }
 
 }  // namespace trireme::train

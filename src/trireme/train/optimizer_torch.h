@@ -1,5 +1,6 @@
 #pragma once
-// SGD, Adam and AdamW with torch.optim's defaults and arithmetic, on ATen's fused kernels.
+// SGD, Adam and AdamW with torch.optim's defaults and arithmetic, on ATen's fused kernels (float32 and
+// float64) or operator by operator (16-bit types).
 #include <ATen/core/Tensor.h>
 
 #include <map>
@@ -19,10 +20,11 @@ struct OptimParameter {
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  // Updates the parameters with the given indices from `gradients` (same order, undefined ones are skipped as torch.optim
-  // skips a parameter without gradient). `lr_factor` is the schedule's multiplier. May be called several times a step
-  // with disjoint sets.
-  virtual void step(const std::vector<size_t>& indices, const std::vector<at::Tensor>& gradients, double lr_factor) = 0;
+  // Updates the parameters with the given indices from `gradients` (same order, undefined ones are skipped as
+  // torch.optim skips a parameter without gradient). `lr_factor` is the schedule's multiplier. May be called
+  // several times a step with disjoint sets.
+  virtual void step(const std::vector<size_t>& indices, const std::vector<at::Tensor>& gradients,
+                    double lr_factor) = 0;
   // State tensors by "parameter.exp_avg" and the like; step counts as 0-d tensors. Views of live memory.
   virtual std::map<std::string, at::Tensor> state() const = 0;
   // Copies in; Error(input) naming missing, extra or misshaped entries.
@@ -32,6 +34,7 @@ class Optimizer {
 };
 
 // Error(usage) for a pattern that is not a regular expression or matches nothing.
-std::unique_ptr<Optimizer> make_optimizer(const OptimOptions& options, std::vector<OptimParameter> parameters);
+std::unique_ptr<Optimizer> make_optimizer(const OptimOptions& options,
+                                          std::vector<OptimParameter> parameters);
 
 }  // namespace trireme::train

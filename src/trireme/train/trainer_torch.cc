@@ -158,6 +158,10 @@ Trainer::Trainer(const Config& config, const RankContext& context)
   check_batch(batch_range_, config.train.batch_per_rank, config.model.graph);
   datasets_ = open_datasets(config.data, program_->graph());
   global_batch_ = config.train.batch_per_rank * context.world;
+  if (const int64_t samples = datasets_.training->samples(); samples < global_batch_) {
+    fail(ErrorCode::usage, "train.batch_per_rank = ", config.train.batch_per_rank, " on ", context.world,
+         " ranks: the training data has only ", samples, " samples");
+  }
   connect();
   build_model();
   build_optimizer();

@@ -125,7 +125,8 @@ class Ucx : public Transport {
     bool is_send;
     Completion done;
     void* request = nullptr;
-    std::list<Transfer>::iterator self;
+    std::list<Transfer>::iterator self{};
+    bool* over = nullptr;  // set when it ends, while its post has not returned
     bool own() const { return id.channel == kChannels; }
   };
   struct Ready {
@@ -318,19 +319,23 @@ void Ucx::post_send(int peer, MessageId id, std::span<const std::byte> data, Com
 void Ucx::post_receive(int peer, MessageId id, std::span<std::byte> into, Completion done) {
   const uint64_t tag = to_tag(peer, id);
   Transfer& transfer = add_transfer({this, peer, id, into.size(), false, std::move(done)});
-  ucp_tag_recv_info_t info{};
+  bool over = false;
+  transfer.over = &over;
   ucp_request_param_t params{};
+  // UCX 1.13 tells the length of a message that is already here to the callback alone, so the callback is
+  // forced.
   params.op_attr_mask =
-      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_RECV_INFO;
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   params.user_data = &transfer;
-  params.recv_info.tag_info = &info;
   params.cb.recv = [](void* request, ucs_status_t status, const ucp_tag_recv_info_t* received, void* user) {
     auto& t = *static_cast<Transfer*>(user);
     t.owner->complete(t, status, received->length);
     ucp_request_free(request);
   };
   void* request = ucp_tag_recv_nbx(worker_.get(), into.data(), into.size(), tag, ~uint64_t{0}, &params);
-  posted(transfer, request, info.length);
+  if (over) return;
+  transfer.over = nullptr;
+  posted(transfer, request, 0);
 }
 
 // UCX answers a post with an error, with nothing (done at once, no callback), or with a request (callback
@@ -361,6 +366,7 @@ void Ucx::complete(Transfer& transfer, ucs_status_t status, size_t received) {
   if (result.ok() && !transfer.own())
     (transfer.is_send ? bytes_sent_ : bytes_received_) += static_cast<int64_t>(received);
   ready_.push_back({std::move(transfer.done), std::move(result)});
+  if (transfer.over != nullptr) *transfer.over = true;
   outstanding_.erase(transfer.self);
 }
 
