@@ -1,4 +1,5 @@
-// trireme.stats._stats: arrays in without a copy, results out by a move. The estimators are python/trireme/stats/*.py.
+// trireme.stats._stats: arrays in without a copy, results out by a move. The estimators are
+// python/trireme/stats/*.py.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -20,7 +21,8 @@ namespace {
 template <typename T>
 MatrixView<T> view_of(const py::array& a) {
   const auto step = static_cast<py::ssize_t>(sizeof(T));
-  if (a.strides(0) % step || a.strides(1) % step) throw py::value_error("the array's strides are not whole elements; copy it");
+  if (a.strides(0) % step || a.strides(1) % step)
+    throw py::value_error("the array's strides are not whole elements; copy it");
   return {static_cast<const T*>(a.data()), static_cast<size_t>(a.shape(0)), static_cast<size_t>(a.shape(1)),
           a.strides(0) / step, a.strides(1) / step};
 }
@@ -59,11 +61,16 @@ Dense dense_of(const py::array_t<double, py::array::c_style | py::array::forceca
 using DoubleArray = py::array_t<double, py::array::c_style | py::array::forcecast>;
 
 py::tuple state_of(const CodeBook& b) {
-  return py::make_tuple(std::string(name(b.scheme)), b.bits, b.range, b.truncation, b.centre, b.step, b.complex);
+  return py::make_tuple(std::string(name(b.scheme)), b.bits, b.range, b.truncation, b.centre, b.step,
+                        b.complex);
 }
 CodeBook book_of(const py::tuple& t) {
-  return {scheme_of(t[0].cast<std::string>()), t[1].cast<unsigned>(),           t[2].cast<std::vector<double>>(),
-          t[3].cast<std::vector<double>>(),    t[4].cast<std::vector<double>>(), t[5].cast<double>(),
+  return {scheme_of(t[0].cast<std::string>()),
+          t[1].cast<unsigned>(),
+          t[2].cast<std::vector<double>>(),
+          t[3].cast<std::vector<double>>(),
+          t[4].cast<std::vector<double>>(),
+          t[5].cast<double>(),
           t[6].cast<bool>()};
 }
 py::list state_of(const std::vector<DitherPlace>& places, const std::vector<size_t>& rows) {
@@ -114,14 +121,16 @@ using release = py::call_guard<py::gil_scoped_release>;
 
 void bind_bits(py::module_& m) {
   py::class_<CodeBook>(m, "CodeBook")
-      .def(py::init([](const std::string& scheme, unsigned bits, std::vector<double> range, std::vector<double> truncation,
-                       std::vector<double> centre, double step, bool complex) {
-             CodeBook b{scheme_of(scheme), bits, std::move(range), std::move(truncation), std::move(centre), step, complex};
-             b.validate();
-             return b;
-           }),
-           py::arg("scheme"), py::arg("bits"), py::arg("range"), py::arg("truncation") = std::vector<double>{},
-           py::arg("centre") = std::vector<double>{}, py::arg("step") = 0.0, py::arg("complex") = false)
+      .def(
+          py::init([](const std::string& scheme, unsigned bits, std::vector<double> range,
+                      std::vector<double> truncation, std::vector<double> centre, double step, bool complex) {
+            CodeBook b{scheme_of(scheme), bits, std::move(range), std::move(truncation),
+                       std::move(centre), step, complex};
+            b.validate();
+            return b;
+          }),
+          py::arg("scheme"), py::arg("bits"), py::arg("range"), py::arg("truncation") = std::vector<double>{},
+          py::arg("centre") = std::vector<double>{}, py::arg("step") = 0.0, py::arg("complex") = false)
       .def_property_readonly("scheme", [](const CodeBook& b) { return std::string(name(b.scheme)); })
       .def_readonly("bits", &CodeBook::bits)
       .def_readonly("range", &CodeBook::range)
@@ -130,7 +139,8 @@ void bind_bits(py::module_& m) {
       .def("step_of", &CodeBook::step_of)
       .def("privacy_epsilon", &privacy_epsilon)
       .def("__eq__", [](const CodeBook& a, const CodeBook& b) { return a == b; })
-      .def(py::pickle([](const CodeBook& b) { return state_of(b); }, [](const py::tuple& t) { return book_of(t); }));
+      .def(py::pickle([](const CodeBook& b) { return state_of(b); },
+                      [](const py::tuple& t) { return book_of(t); }));
   py::class_<BitMatrix>(m, "Bits")
       .def_property_readonly("rows", &BitMatrix::rows)
       .def_property_readonly("book", &BitMatrix::book)
@@ -138,24 +148,29 @@ void bind_bits(py::module_& m) {
       .def_property_readonly("has_mask", &BitMatrix::has_mask)
       .def("slice", &BitMatrix::slice, py::arg("first"), py::arg("count"))
       .def("__eq__", [](const BitMatrix& a, const BitMatrix& b) { return a == b; })
-      .def("decode",
-           [](const BitMatrix& b, unsigned dither) {
-             Dense out(b.rows(), b.columns());
-             for (size_t i = 0; i < b.rows(); ++i)
-               for (size_t j = 0; j < b.columns(); ++j) out(i, j) = b.book().centre_of(j) + b.value(i, j, dither);
-             return array_of(std::move(out));
-           },
-           py::arg("dither") = 0);
-  m.def("quantise",
-        [](const py::array& x, const CodeBook& book, uint64_t seed, uint32_t stream, uint64_t first_row, bool mask,
-           unsigned threads) {
-          const Matrix view = matrix_of(x);
-          const py::gil_scoped_release unlocked;
-          return quantise(view, book, {seed, stream, first_row}, mask ? Missing::mask : Missing::error, threads);
-        },
-        py::arg("x"), py::arg("book"), py::arg("seed") = 0, py::arg("stream") = 0, py::arg("first_row") = 0,
-        py::arg("mask") = false, py::arg("threads") = 0);
-  m.def("bits_for", [](const std::string& s, double range, double step) { return bits_for(scheme_of(s), range, step); });
+      .def(
+          "decode",
+          [](const BitMatrix& b, unsigned dither) {
+            Dense out(b.rows(), b.columns());
+            for (size_t i = 0; i < b.rows(); ++i)
+              for (size_t j = 0; j < b.columns(); ++j)
+                out(i, j) = b.book().centre_of(j) + b.value(i, j, dither);
+            return array_of(std::move(out));
+          },
+          py::arg("dither") = 0);
+  m.def(
+      "quantise",
+      [](const py::array& x, const CodeBook& book, uint64_t seed, uint32_t stream, uint64_t first_row,
+         bool mask, unsigned threads) {
+        const Matrix view = matrix_of(x);
+        const py::gil_scoped_release unlocked;
+        return quantise(view, book, {seed, stream, first_row}, mask ? Missing::mask : Missing::error,
+                        threads);
+      },
+      py::arg("x"), py::arg("book"), py::arg("seed") = 0, py::arg("stream") = 0, py::arg("first_row") = 0,
+      py::arg("mask") = false, py::arg("threads") = 0);
+  m.def("bits_for",
+        [](const std::string& s, double range, double step) { return bits_for(scheme_of(s), range, step); });
   m.def("light_tail_range", &light_tail_range);
   m.def("moment_range", [](const std::string& problem, double moment, double order, size_t n, size_t d) {
     const std::pair<const char*, Problem> known[] = {{"mean", Problem::mean},
@@ -197,7 +212,8 @@ void bind_counts(py::module_& m) {
       .def(py::pickle(
           [](const MeanCounts& c) {
             const auto s = c.state();
-            return py::make_tuple(state_of(s.book), s.seen, s.sums, s.squares, state_of(s.places, s.place_rows));
+            return py::make_tuple(state_of(s.book), s.seen, s.sums, s.squares,
+                                  state_of(s.places, s.place_rows));
           },
           [](const py::tuple& t) {
             MeanCounts::State s;
@@ -221,10 +237,16 @@ void bind_counts(py::module_& m) {
       .def("merge", &CovarianceCounts::merge)
       .def_property_readonly("rows", &CovarianceCounts::rows)
       .def_property_readonly("book", &CovarianceCounts::book)
-      .def("second_moment", [](const CovarianceCounts& c, const std::vector<double>& v) { return array_of(c.second_moment(v)); },
-           py::arg("variances") = std::vector<double>{})
-      .def("covariance", [](const CovarianceCounts& c, const std::vector<double>& v) { return array_of(c.covariance(v)); },
-           py::arg("variances") = std::vector<double>{})
+      .def(
+          "second_moment",
+          [](const CovarianceCounts& c, const std::vector<double>& v) {
+            return array_of(c.second_moment(v));
+          },
+          py::arg("variances") = std::vector<double>{})
+      .def(
+          "covariance",
+          [](const CovarianceCounts& c, const std::vector<double>& v) { return array_of(c.covariance(v)); },
+          py::arg("variances") = std::vector<double>{})
       .def("mean", [](const CovarianceCounts& c) { return array_of(c.mean()); })
       .def("standard_errors", [](const CovarianceCounts& c) { return array_of(c.standard_errors()); })
       .def("pair_counts",
@@ -239,8 +261,9 @@ void bind_counts(py::module_& m) {
           [](const CovarianceCounts& c) {
             auto s = c.state();
             return py::make_tuple(state_of(s.book), s.pairing == Pairing::raw ? "raw" : "all_pairs", s.rows,
-                                  array_of(std::move(s.sums)), array_of(std::move(s.squares)), array_of(std::move(s.pairs)),
-                                  s.column_sums, state_of(s.places, s.place_rows));
+                                  array_of(std::move(s.sums)), array_of(std::move(s.squares)),
+                                  array_of(std::move(s.pairs)), s.column_sums,
+                                  state_of(s.places, s.place_rows));
           },
           [](const py::tuple& t) {
             CovarianceCounts::State s;
@@ -257,22 +280,27 @@ void bind_counts(py::module_& m) {
 }
 
 void bind_covariance(py::module_& m) {
-  m.def("threshold",
-        [](const DoubleArray& a, const std::string& shrink, double multiple, const std::vector<double>& scale, uint64_t n) {
-          Dense out = dense_of(a);
-          threshold(out, shrink_of(shrink), multiple, scale, n);
-          return array_of(std::move(out));
-        });
+  m.def("threshold", [](const DoubleArray& a, const std::string& shrink, double multiple,
+                        const std::vector<double>& scale, uint64_t n) {
+    Dense out = dense_of(a);
+    threshold(out, shrink_of(shrink), multiple, scale, n);
+    return array_of(std::move(out));
+  });
   m.def("choose_threshold", [](const BitMatrix& bits, const std::string& pairing, const std::string& shrink,
                                const std::vector<double>& candidates, unsigned folds, unsigned threads) {
-    const ThresholdChoice c = choose_threshold(bits, pairing_of(pairing), shrink_of(shrink), candidates, folds, threads);
+    const ThresholdChoice c =
+        choose_threshold(bits, pairing_of(pairing), shrink_of(shrink), candidates, folds, threads);
     return py::make_tuple(c.multiple, c.criterion);
   });
   m.def("smallest_eigenvalue", [](const DoubleArray& a) { return smallest_eigenvalue(dense_of(a)); });
-  m.def("project_psd", [](const DoubleArray& a, double floor) { return array_of(project_psd(dense_of(a), floor)); },
-        py::arg("matrix"), py::arg("floor") = 0.0);
-  m.def("shrink_to_definite", [](const DoubleArray& a, double floor) { return array_of(shrink_to_definite(dense_of(a), floor)); });
-  m.def("arcsine_correlation", [](const py::array& x) { return array_of(arcsine_correlation(matrix_of(x))); });
+  m.def(
+      "project_psd",
+      [](const DoubleArray& a, double floor) { return array_of(project_psd(dense_of(a), floor)); },
+      py::arg("matrix"), py::arg("floor") = 0.0);
+  m.def("shrink_to_definite",
+        [](const DoubleArray& a, double floor) { return array_of(shrink_to_definite(dense_of(a), floor)); });
+  m.def("arcsine_correlation",
+        [](const py::array& x) { return array_of(arcsine_correlation(matrix_of(x))); });
 }
 
 template <typename Choice>
@@ -291,8 +319,8 @@ void bind_regression(py::module_& m) {
       .def_readonly("smallest_eigenvalue", &LassoFit::smallest_eigenvalue)
       .def_readonly("warning", &LassoFit::warning);
   py::class_<LassoOptions>(m, "LassoOptions")
-      .def(py::init([](double lambda, double radius, const std::string& path, int max_iterations, double tolerance,
-                       unsigned threads) {
+      .def(py::init([](double lambda, double radius, const std::string& path, int max_iterations,
+                       double tolerance, unsigned threads) {
              return LassoOptions{lambda, radius, lasso_path_of(path), max_iterations, tolerance, threads};
            }),
            py::arg("lambda_") = 0.0, py::arg("radius") = std::numeric_limits<double>::infinity(),
@@ -308,19 +336,24 @@ void bind_regression(py::module_& m) {
     const py::gil_scoped_release unlocked;
     return lasso_full(view, y, truncation, o);
   });
-  m.def("lasso_counts", [](const RegressionCounts& c, const LassoOptions& o) { return lasso_gram(c.gram(), c.cross(), o); },
-        release());
-  m.def("choose_lambda_full", [](const py::array& x, const BitMatrix& y, double truncation,
-                                 const std::vector<double>& candidates, unsigned folds, const LassoOptions& o) {
-    return choice_of(choose_lambda_full(matrix_of(x), y, truncation, candidates, folds, o));
-  });
-  m.def("choose_lambda_quantised", [](const BitMatrix& x, const BitMatrix& y, const std::string& pairing,
-                                      const std::vector<double>& candidates, unsigned folds, const LassoOptions& o) {
-    return choice_of(choose_lambda_quantised(x, y, pairing_of(pairing), candidates, folds, o));
-  });
-  m.def("lasso_errors_full", [](const py::array& x, const BitMatrix& y, double truncation, const std::vector<double>& c) {
-    return array_of(lasso_errors_full(matrix_of(x), y, truncation, c));
-  });
+  m.def(
+      "lasso_counts",
+      [](const RegressionCounts& c, const LassoOptions& o) { return lasso_gram(c.gram(), c.cross(), o); },
+      release());
+  m.def("choose_lambda_full",
+        [](const py::array& x, const BitMatrix& y, double truncation, const std::vector<double>& candidates,
+           unsigned folds, const LassoOptions& o) {
+          return choice_of(choose_lambda_full(matrix_of(x), y, truncation, candidates, folds, o));
+        });
+  m.def("choose_lambda_quantised",
+        [](const BitMatrix& x, const BitMatrix& y, const std::string& pairing,
+           const std::vector<double>& candidates, unsigned folds, const LassoOptions& o) {
+          return choice_of(choose_lambda_quantised(x, y, pairing_of(pairing), candidates, folds, o));
+        });
+  m.def("lasso_errors_full",
+        [](const py::array& x, const BitMatrix& y, double truncation, const std::vector<double>& c) {
+          return array_of(lasso_errors_full(matrix_of(x), y, truncation, c));
+        });
   m.def("lasso_errors_quantised", [](const BitMatrix& x, const BitMatrix& y, const std::vector<double>& c) {
     return array_of(lasso_errors_quantised(x, y, c));
   });
@@ -337,26 +370,32 @@ void bind_regression(py::module_& m) {
       .def("cross", [](const RegressionCounts& c) { return array_of(c.cross()); })
       .def("state", [](const RegressionCounts& c) { return py::make_tuple(c.gram_counts(), c.cross_sums()); })
       .def_static("from_state", [](const py::tuple& t, const CodeBook& y) {
-        return RegressionCounts::from_state(t[0].cast<CovarianceCounts>(), y, t[1].cast<std::vector<int64_t>>());
+        return RegressionCounts::from_state(t[0].cast<CovarianceCounts>(), y,
+                                            t[1].cast<std::vector<int64_t>>());
       });
 }
 
 void bind_completion(py::module_& m) {
   using Ints = py::array_t<int64_t, py::array::c_style | py::array::forcecast>;
   py::class_<CompletionOptions>(m, "CompletionOptions")
-      .def(py::init<double, double, int, double, unsigned>(), py::arg("lambda_") = 0.0, py::arg("bound") = 1.0,
-           py::arg("max_iterations") = 500, py::arg("tolerance") = 1e-6, py::arg("threads") = 0);
+      .def(py::init<double, double, int, double, unsigned>(), py::arg("lambda_") = 0.0,
+           py::arg("bound") = 1.0, py::arg("max_iterations") = 500, py::arg("tolerance") = 1e-6,
+           py::arg("threads") = 0);
   py::class_<CompletionCounts>(m, "CompletionCounts")
       .def(py::init<size_t, size_t, CodeBook>())
-      .def("add", [](CompletionCounts& c, const Ints& i, const Ints& j, const BitMatrix& b) { c.add({vector_of(i), vector_of(j)}, b); })
+      .def("add",
+           [](CompletionCounts& c, const Ints& i, const Ints& j, const BitMatrix& b) {
+             c.add({vector_of(i), vector_of(j)}, b);
+           })
       .def("merge", &CompletionCounts::merge)
       .def_property_readonly("observations", &CompletionCounts::observations)
       .def("__eq__", [](const CompletionCounts& a, const CompletionCounts& b) { return a == b; })
       .def(py::pickle(
           [](const CompletionCounts& c) {
             auto s = c.state();
-            return py::make_tuple(s.rows, s.cols, state_of(s.book), s.observations, array_of(std::move(s.seen)),
-                                  array_of(std::move(s.sums)), state_of(s.places, s.place_rows));
+            return py::make_tuple(s.rows, s.cols, state_of(s.book), s.observations,
+                                  array_of(std::move(s.seen)), array_of(std::move(s.sums)),
+                                  state_of(s.places, s.place_rows));
           },
           [](const py::tuple& t) {
             CompletionCounts::State s;
@@ -376,12 +415,15 @@ void bind_completion(py::module_& m) {
       const py::gil_scoped_release unlocked;
       f = complete(c, o);
     }
-    return py::make_tuple(array_of(std::move(f.matrix)), f.rank, f.iterations, f.converged, f.residual, f.warning);
+    return py::make_tuple(array_of(std::move(f.matrix)), f.rank, f.iterations, f.converged, f.residual,
+                          f.warning);
   });
-  m.def("choose_completion_lambda", [](const Ints& i, const Ints& j, const BitMatrix& b, size_t rows, size_t cols,
-                                       const std::vector<double>& candidates, unsigned folds, const CompletionOptions& o) {
-    return choice_of(choose_completion_lambda({vector_of(i), vector_of(j)}, b, rows, cols, candidates, folds, o));
-  });
+  m.def("choose_completion_lambda",
+        [](const Ints& i, const Ints& j, const BitMatrix& b, size_t rows, size_t cols,
+           const std::vector<double>& candidates, unsigned folds, const CompletionOptions& o) {
+          return choice_of(
+              choose_completion_lambda({vector_of(i), vector_of(j)}, b, rows, cols, candidates, folds, o));
+        });
 }
 
 }  // namespace

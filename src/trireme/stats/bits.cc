@@ -19,7 +19,8 @@ void check_column_values(const std::vector<double>& values, size_t columns, cons
   if (!values.empty() && values.size() != columns)
     fail(ErrorCode::usage, what, " has ", values.size(), " entries for ", columns, " columns");
   for (size_t j = 0; j < values.size(); ++j)
-    if (!std::isfinite(values[j])) fail(ErrorCode::usage, what, " of column ", j, " is ", values[j], "; give a finite number");
+    if (!std::isfinite(values[j]))
+      fail(ErrorCode::usage, what, " of column ", j, " is ", values[j], "; give a finite number");
 }
 
 }  // namespace
@@ -40,7 +41,8 @@ double CodeBook::step_of(size_t column) const {
   if (scheme == Scheme::one_bit || scheme == Scheme::two_dither) return 2 * range[column];
   if (step > 0 && range[column] > 0) return step;
   const double half_levels = std::ldexp(1.0, static_cast<int>(bits) - 1);
-  // x + dither must stay inside the outer cells: |x| <= range, |dither| <= step (triangular) or step / 2 (uniform).
+  // x + dither must stay inside the outer cells: |x| <= range, |dither| <= step (triangular) or step / 2
+  // (uniform).
   return range[column] / (half_levels - (scheme == Scheme::triangular ? 1.0 : 0.5));
 }
 
@@ -58,10 +60,11 @@ void CodeBook::validate() const {
   check_column_values(truncation, columns(), "truncation (eta)");
   check_column_values(centre, columns(), "centre");
   for (size_t j = 0; j < columns(); ++j) {
-    if (range[j] < 0) fail(ErrorCode::usage, "range (gamma) of column ", j, " is ", range[j], "; it must not be negative");
+    if (range[j] < 0)
+      fail(ErrorCode::usage, "range (gamma) of column ", j, " is ", range[j], "; it must not be negative");
     if (truncation_of(j) < 0 || truncation_of(j) > range[j])
-      fail(ErrorCode::usage, "truncation (eta) of column ", j, " is ", truncation_of(j), "; it must lie in [0, range = ",
-           range[j], "]");
+      fail(ErrorCode::usage, "truncation (eta) of column ", j, " is ", truncation_of(j),
+           "; it must lie in [0, range = ", range[j], "]");
   }
   const bool coded = scheme == Scheme::triangular || scheme == Scheme::multi_bit;
   const unsigned least = scheme == Scheme::triangular ? 2 : 1;
@@ -69,12 +72,14 @@ void CodeBook::validate() const {
     fail(ErrorCode::usage, "scheme ", name(scheme), " has one bit a dither and takes no step");
   if (bits < least || bits > kMaxBits)
     fail(ErrorCode::usage, "bits = ", bits, "; scheme ", name(scheme), " takes ", least, " to ", kMaxBits);
-  if (!(step >= 0) || !std::isfinite(step)) fail(ErrorCode::usage, "step = ", step, "; give a positive number, or 0");
+  if (!(step >= 0) || !std::isfinite(step))
+    fail(ErrorCode::usage, "step = ", step, "; give a positive number, or 0");
   for (size_t j = 0; step > 0 && j < columns(); ++j)
     if (bits_for(scheme, truncation_of(j), step) > bits)
-      fail(ErrorCode::usage, bits, " bits of step ", step, " do not hold column ", j, "'s range ", truncation_of(j),
-           "; give ", bits_for(scheme, truncation_of(j), step), " bits");
-  if (complex && columns() % 2) fail(ErrorCode::usage, "complex data needs an even number of columns, not ", columns());
+      fail(ErrorCode::usage, bits, " bits of step ", step, " do not hold column ", j, "'s range ",
+           truncation_of(j), "; give ", bits_for(scheme, truncation_of(j), step), " bits");
+  if (complex && columns() % 2)
+    fail(ErrorCode::usage, "complex data needs an even number of columns, not ", columns());
 }
 
 BitMatrix::BitMatrix(CodeBook book, DitherPlace place, size_t rows, bool with_mask)
@@ -116,15 +121,19 @@ BitMatrix BitMatrix::slice(size_t first, size_t count) const {
   return part;
 }
 
-void check_poolable(const CodeBook& book, const std::vector<DitherPlace>& places, const std::vector<size_t>& rows,
-                    const CodeBook& next_book, const DitherPlace& next, size_t next_rows) {
+void check_poolable(const CodeBook& book, const std::vector<DitherPlace>& places,
+                    const std::vector<size_t>& rows, const CodeBook& next_book, const DitherPlace& next,
+                    size_t next_rows) {
   if (!(book == next_book))
-    fail(ErrorCode::input, "these bits were taken with another scheme, range or column count; only equal ones can be pooled");
+    fail(ErrorCode::input,
+         "these bits were taken with another scheme, range or column count; only equal ones can be pooled");
   for (size_t i = 0; i < places.size(); ++i) {
     const bool same_stream = places[i].seed == next.seed && places[i].stream == next.stream;
-    if (same_stream && next.first_row < places[i].first_row + rows[i] && places[i].first_row < next.first_row + next_rows)
-      fail(ErrorCode::input, "rows ", next.first_row, " to ", next.first_row + next_rows - 1, " of seed ", next.seed,
-           " stream ", next.stream, " are in already: their dithers are not independent; give each device its own stream");
+    if (same_stream && next.first_row < places[i].first_row + rows[i] &&
+        places[i].first_row < next.first_row + next_rows)
+      fail(ErrorCode::input, "rows ", next.first_row, " to ", next.first_row + next_rows - 1, " of seed ",
+           next.seed, " stream ", next.stream,
+           " are in already: their dithers are not independent; give each device its own stream");
   }
 }
 

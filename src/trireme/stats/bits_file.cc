@@ -29,9 +29,9 @@ struct BlockHeader {
 static_assert(sizeof(BlockHeader) == 48);
 
 std::string header_text(const CodeBook& book) {
-  nlohmann::json json = {{"kind", "trireme-bits"}, {"version", kVersion},    {"scheme", name(book.scheme)},
-                         {"bits", book.bits},      {"range", book.range},    {"truncation", book.truncation},
-                         {"centre", book.centre},  {"step", book.step},      {"complex", book.complex}};
+  nlohmann::json json = {{"kind", "trireme-bits"}, {"version", kVersion}, {"scheme", name(book.scheme)},
+                         {"bits", book.bits},      {"range", book.range}, {"truncation", book.truncation},
+                         {"centre", book.centre},  {"step", book.step},   {"complex", book.complex}};
   return json.dump();
 }
 
@@ -40,10 +40,15 @@ CodeBook parse_header(const std::string& text, const std::string& path) {
     const auto json = nlohmann::json::parse(text);
     if (json.at("kind") != "trireme-bits") fail(ErrorCode::input, path, ": not a file of dithered bits");
     if (json.at("version") > kVersion)
-      fail(ErrorCode::unsupported, path, ": version ", json.at("version").get<int>(), " of the bits file; this program reads ",
-           kVersion);
-    CodeBook book{scheme_of(json.at("scheme").get<std::string>()), json.at("bits"), json.at("range"), json.at("truncation"),
-                  json.at("centre"), json.at("step"), json.at("complex")};
+      fail(ErrorCode::unsupported, path, ": version ", json.at("version").get<int>(),
+           " of the bits file; this program reads ", kVersion);
+    CodeBook book{scheme_of(json.at("scheme").get<std::string>()),
+                  json.at("bits"),
+                  json.at("range"),
+                  json.at("truncation"),
+                  json.at("centre"),
+                  json.at("step"),
+                  json.at("complex")};
     book.validate();
     return book;
   } catch (const nlohmann::json::exception& e) {
@@ -76,7 +81,8 @@ BitsWriter::BitsWriter(std::filesystem::path path, const CodeBook& book) : file_
   file_->path = std::move(path);
   file_->book = book;
   file_->out = std::fopen(file_->partial.c_str(), "wb");
-  if (file_->out == nullptr) fail(ErrorCode::io, "cannot write ", file_->partial.string(), ": ", std::strerror(errno));
+  if (file_->out == nullptr)
+    fail(ErrorCode::io, "cannot write ", file_->partial.string(), ": ", std::strerror(errno));
   const std::string header = header_text(book);
   const uint64_t size = header.size();
   file_->put(kMagic, sizeof kMagic);
@@ -94,7 +100,8 @@ BitsWriter::~BitsWriter() {
 void BitsWriter::append(const BitMatrix& block) {
   TRIREME_CHECK(file_->out != nullptr, "append after close");
   if (!(block.book() == file_->book))
-    fail(ErrorCode::input, file_->path.string(), ": the block was taken with another scheme, range or column count");
+    fail(ErrorCode::input, file_->path.string(),
+         ": the block was taken with another scheme, range or column count");
   BlockHeader head;
   head.rows = block.rows();
   head.first_row = block.place().first_row;
@@ -122,7 +129,8 @@ void BitsWriter::close() {
   }
   std::error_code ignored;
   std::filesystem::remove(file_->partial, ignored);
-  fail(ErrorCode::io, "writing ", file_->path.string(), ": ", flushed ? error.message() : std::strerror(cause));
+  fail(ErrorCode::io, "writing ", file_->path.string(), ": ",
+       flushed ? error.message() : std::strerror(cause));
 }
 
 struct BitsReader::File {
@@ -145,7 +153,8 @@ BitsReader::BitsReader(std::filesystem::path path) : file_(std::make_unique<File
   file_->in = std::fopen(path.c_str(), "rb");
   if (file_->in == nullptr) fail(ErrorCode::input, "cannot read ", file_->path, ": ", std::strerror(errno));
   char magic[sizeof kMagic];
-  if (std::fread(magic, 1, sizeof magic, file_->in) != sizeof magic || std::memcmp(magic, kMagic, sizeof magic) != 0)
+  if (std::fread(magic, 1, sizeof magic, file_->in) != sizeof magic ||
+      std::memcmp(magic, kMagic, sizeof magic) != 0)
     fail(ErrorCode::input, file_->path, ": not a file of dithered bits (wrong first bytes)");
   uint64_t size = 0;
   file_->get(&size, sizeof size, "header");
@@ -156,13 +165,16 @@ BitsReader::BitsReader(std::filesystem::path path) : file_(std::make_unique<File
 }
 
 BitsReader::~BitsReader() = default;
-const CodeBook& BitsReader::book() const { return file_->book; }
+const CodeBook& BitsReader::book() const {
+  return file_->book;
+}
 
 bool BitsReader::next(BitMatrix& block) {
   BlockHeader head;
   const size_t got = std::fread(&head, 1, sizeof head, file_->in);
   if (got == 0) return false;
-  if (got != sizeof head) fail(ErrorCode::input, file_->path, ": cut short in block ", file_->blocks, "; copy the file again");
+  if (got != sizeof head)
+    fail(ErrorCode::input, file_->path, ": cut short in block ", file_->blocks, "; copy the file again");
   const uint64_t cells = file_->book.columns() * (file_->book.planes() + (head.has_mask ? 1 : 0));
   const uint64_t words = ((head.rows + 63) / 64 + kWordAlign - 1) / kWordAlign * kWordAlign;
   // Compared before anything of this size is allocated: a broken count must not become a huge request.
@@ -175,7 +187,8 @@ bool BitsReader::next(BitMatrix& block) {
   file_->get(block.data_.data(), block.data_.size() * sizeof(uint64_t), "block");
   file_->get(block.mask_.data(), block.mask_.size() * sizeof(uint64_t), "block");
   if (checksum(block.mask_, checksum(block.data_, 0)) != head.checksum)
-    fail(ErrorCode::input, file_->path, ": block ", file_->blocks, " does not match its checksum; copy the file again");
+    fail(ErrorCode::input, file_->path, ": block ", file_->blocks,
+         " does not match its checksum; copy the file again");
   ++file_->blocks;
   return true;
 }

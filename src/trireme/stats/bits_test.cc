@@ -23,8 +23,8 @@ class BitsFile : public ::testing::Test {
  protected:
   void SetUp() override {
     folder_ = std::filesystem::temp_directory_path() /
-              (std::string("trireme_bits_") + ::testing::UnitTest::GetInstance()->current_test_info()->name() +
-               std::to_string(getpid()));
+              (std::string("trireme_bits_") +
+               ::testing::UnitTest::GetInstance()->current_test_info()->name() + std::to_string(getpid()));
     std::filesystem::create_directories(folder_);
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
@@ -51,7 +51,8 @@ TEST_F(BitsFile, ReadsBackBlockByBlockAndMerges) {
   CodeBook book = book_of(Scheme::triangular, 8, 3);
   book.centre.assign(8, 0.125);
   const BitMatrix first = quantise(row_major(x.values.data(), 300, 8), book, {.seed = 4}, Missing::mask);
-  const BitMatrix second = quantise(row_major(&x.values[300 * 8], 400, 8), book, {.seed = 4, .first_row = 300}, Missing::mask);
+  const BitMatrix second =
+      quantise(row_major(&x.values[300 * 8], 400, 8), book, {.seed = 4, .first_row = 300}, Missing::mask);
   BitsWriter writer(folder_ / "a.bits", book);
   writer.append(first);
   writer.append(second);
@@ -96,9 +97,7 @@ TEST_F(BitsFile, DamageIsNamed) {
 }
 
 TEST_F(BitsFile, AnUnclosedWriterLeavesNothing) {
-  {
-    BitsWriter writer(folder_ / "b.bits", book_of(Scheme::one_bit, 3, 1));
-  }
+  { BitsWriter writer(folder_ / "b.bits", book_of(Scheme::one_bit, 3, 1)); }
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
 }
 

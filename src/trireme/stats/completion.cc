@@ -51,10 +51,12 @@ class SingularThreshold {
   // z becomes the threshold of a at `cut`; returns the rank of z.
   Index apply(const RowMajor& a, double cut, RowMajor& z) {
     const Index most = std::min(rows_, cols_);
-    if (most <= kSmall) return assemble(Eigen::BDCSVD<Columns>(a, Eigen::ComputeThinU | Eigen::ComputeThinV), cut, z);
+    if (most <= kSmall)
+      return assemble(Eigen::BDCSVD<Columns>(a, Eigen::ComputeThinU | Eigen::ComputeThinV), cut, z);
     if (right_.cols() == 0) right_ = random_start(std::min(most, Index{10}));
     while (true) {
-      if (right_.cols() * 3 > most) return assemble(Eigen::BDCSVD<Columns>(a, Eigen::ComputeThinU | Eigen::ComputeThinV), cut, z);
+      if (right_.cols() * 3 > most)
+        return assemble(Eigen::BDCSVD<Columns>(a, Eigen::ComputeThinU | Eigen::ComputeThinV), cut, z);
       const Eigen::JacobiSVD<Columns> small = iterate(a, cut);
       if (small.singularValues().minCoeff() <= cut) return assemble_low_rank(small, cut, z);
       Columns wider(cols_, right_.cols() * 2);  // all are above the cut: there may be more
@@ -84,7 +86,8 @@ class SingularThreshold {
       Eigen::JacobiSVD<Columns> small(triangle, Eigen::ComputeFullU | Eigen::ComputeFullV);
       right_ = qr.householderQ() * Columns::Identity(right_.rows(), right_.cols());
       const Eigen::VectorXd kept = (small.singularValues().array() - cut).cwiseMax(0.0);
-      const bool still = before.size() == kept.size() && (kept - before).norm() <= 1e-7 * std::max(kept.norm(), cut);
+      const bool still =
+          before.size() == kept.size() && (kept - before).norm() <= 1e-7 * std::max(kept.norm(), cut);
       if (still || turn == 40) return small;
       before = kept;
     }
@@ -101,7 +104,8 @@ class SingularThreshold {
   }
   Index assemble(const Eigen::BDCSVD<Columns>& svd, double cut, RowMajor& z) {
     const Index rank = (svd.singularValues().array() > cut).count();
-    fill(svd.matrixU().leftCols(rank), svd.singularValues().head(rank).array() - cut, svd.matrixV().leftCols(rank), z);
+    fill(svd.matrixU().leftCols(rank), svd.singularValues().head(rank).array() - cut,
+         svd.matrixV().leftCols(rank), z);
     return rank;
   }
   void fill(const Columns& u, const Eigen::ArrayXd& values, const Columns& v, RowMajor& z) {
@@ -120,18 +124,19 @@ class SingularThreshold {
 
 void check_entries(const Entries& entries, size_t values, size_t rows, size_t cols) {
   if (entries.rows.size() != entries.cols.size() || entries.rows.size() != values)
-    fail(ErrorCode::input, entries.rows.size(), " row indices, ", entries.cols.size(), " column indices and ", values,
-         " values: give as many of each");
+    fail(ErrorCode::input, entries.rows.size(), " row indices, ", entries.cols.size(), " column indices and ",
+         values, " values: give as many of each");
   for (size_t k = 0; k < values; ++k)
     if (entries.rows[k] < 0 || static_cast<size_t>(entries.rows[k]) >= rows || entries.cols[k] < 0 ||
         static_cast<size_t>(entries.cols[k]) >= cols)
-      fail(ErrorCode::input, "observation ", k, " is at (", entries.rows[k], ", ", entries.cols[k], "), outside the ", rows,
-           " x ", cols, " matrix");
+      fail(ErrorCode::input, "observation ", k, " is at (", entries.rows[k], ", ", entries.cols[k],
+           "), outside the ", rows, " x ", cols, " matrix");
 }
 
 }  // namespace
 
-CompletionCounts::CompletionCounts(size_t rows, size_t cols, CodeBook book) : rows_(rows), cols_(cols), book_(std::move(book)) {
+CompletionCounts::CompletionCounts(size_t rows, size_t cols, CodeBook book)
+    : rows_(rows), cols_(cols), book_(std::move(book)) {
   book_.validate();
   if (rows == 0 || cols == 0) fail(ErrorCode::usage, "a ", rows, " x ", cols, " matrix has no entries");
   if (book_.columns() != 1 || book_.scheme == Scheme::two_dither || book_.centre_of(0) != 0)
@@ -157,7 +162,8 @@ void CompletionCounts::add(const Entries& entries, const BitMatrix& bits) {
 
 void CompletionCounts::merge(const CompletionCounts& other) {
   if (rows_ != other.rows_ || cols_ != other.cols_)
-    fail(ErrorCode::input, "a ", rows_, " x ", cols_, " and a ", other.rows_, " x ", other.cols_, " matrix cannot be merged");
+    fail(ErrorCode::input, "a ", rows_, " x ", cols_, " and a ", other.rows_, " x ", other.cols_,
+         " matrix cannot be merged");
   for (size_t p = 0; p < other.places_.size(); ++p)
     check_poolable(book_, places_, place_rows_, other.book_, other.places_[p], other.place_rows_[p]);
   for (size_t k = 0; k < seen_.size(); ++k) {
@@ -175,7 +181,8 @@ double CompletionCounts::sum(size_t i, size_t j) const {
 
 CompletionCounts CompletionCounts::from_state(State s) {
   CompletionCounts out(s.rows, s.cols, std::move(s.book));
-  if (s.seen.size() != out.seen_.size() || s.sums.size() != out.sums_.size() || s.places.size() != s.place_rows.size())
+  if (s.seen.size() != out.seen_.size() || s.sums.size() != out.sums_.size() ||
+      s.places.size() != s.place_rows.size())
     fail(ErrorCode::input, "these counts do not fit a ", s.rows, " x ", s.cols, " matrix");
   out.observations_ = s.observations;
   out.seen_ = std::move(s.seen);
@@ -196,7 +203,8 @@ CompletionFit complete(const CompletionCounts& counts, const CompletionOptions& 
     fail(ErrorCode::usage, "bound ", options.bound, ": give a positive number that no entry exceeds");
   if (!(options.lambda >= 0)) fail(ErrorCode::usage, "lambda ", options.lambda, " must not be negative");
   const Index d1 = static_cast<Index>(counts.rows()), d2 = static_cast<Index>(counts.cols());
-  const double n = static_cast<double>(counts.observations()), cells = static_cast<double>(d1) * static_cast<double>(d2);
+  const double n = static_cast<double>(counts.observations()),
+               cells = static_cast<double>(d1) * static_cast<double>(d2);
   const double rho = 1 / cells;
   RowMajor seen(d1, d2), sums(d1, d2);
   for (Index i = 0; i < d1; ++i)
@@ -209,7 +217,9 @@ CompletionFit complete(const CompletionCounts& counts, const CompletionOptions& 
   CompletionFit fit;
   while (fit.iterations < options.max_iterations && !fit.converged) {
     ++fit.iterations;
-    theta = ((sums + rho * (z - w)).array() / (seen.array() + rho)).cwiseMax(-options.bound).cwiseMin(options.bound);
+    theta = ((sums + rho * (z - w)).array() / (seen.array() + rho))
+                .cwiseMax(-options.bound)
+                .cwiseMin(options.bound);
     w += theta;  // Theta + W, of which Z is the threshold
     const RowMajor last = z;
     fit.rank = static_cast<size_t>(low_rank.apply(w, options.lambda / rho, z));
@@ -226,8 +236,8 @@ CompletionFit complete(const CompletionCounts& counts, const CompletionOptions& 
   return fit;
 }
 
-CompletionChoice choose_completion_lambda(const Entries& entries, const BitMatrix& bits, size_t rows, size_t cols,
-                                          const std::vector<double>& candidates, unsigned folds,
+CompletionChoice choose_completion_lambda(const Entries& entries, const BitMatrix& bits, size_t rows,
+                                          size_t cols, const std::vector<double>& candidates, unsigned folds,
                                           const CompletionOptions& options) {
   const size_t n = bits.rows();
   check_entries(entries, n, rows, cols);
@@ -235,7 +245,8 @@ CompletionChoice choose_completion_lambda(const Entries& entries, const BitMatri
   if (candidates.empty()) fail(ErrorCode::usage, "no candidates for lambda");
   const auto part = [&](size_t first, size_t end) {
     const auto cut = [&](const std::vector<int64_t>& v) {
-      return std::vector<int64_t>(v.begin() + static_cast<std::ptrdiff_t>(first), v.begin() + static_cast<std::ptrdiff_t>(end));
+      return std::vector<int64_t>(v.begin() + static_cast<std::ptrdiff_t>(first),
+                                  v.begin() + static_cast<std::ptrdiff_t>(end));
     };
     CompletionCounts counts(rows, cols, bits.book());
     counts.add({cut(entries.rows), cut(entries.cols)}, bits.slice(first, end - first));
@@ -246,15 +257,19 @@ CompletionChoice choose_completion_lambda(const Entries& entries, const BitMatri
   for (unsigned f = 0; f < folds; ++f) {
     const size_t first = n * f / folds, end = n * (f + 1) / folds;
     CompletionCounts training = part(0, first > 0 ? first : end);
-    if (first == 0) training = part(end, n);
-    else if (end < n) training.merge(part(end, n));
+    if (first == 0)
+      training = part(end, n);
+    else if (end < n)
+      training.merge(part(end, n));
     for (size_t c = 0; c < candidates.size(); ++c) {
       CompletionOptions trial = options;
-      trial.lambda = candidates[c] * completion_lambda(bits.book().range[0], rows, cols, training.observations());
+      trial.lambda =
+          candidates[c] * completion_lambda(bits.book().range[0], rows, cols, training.observations());
       const CompletionFit fit = complete(training, trial);
       for (size_t k = first; k < end; ++k) {
         const double miss =
-            fit.matrix(static_cast<size_t>(entries.rows[k]), static_cast<size_t>(entries.cols[k])) - bits.value(k, 0);
+            fit.matrix(static_cast<size_t>(entries.rows[k]), static_cast<size_t>(entries.cols[k])) -
+            bits.value(k, 0);
         choice.criterion[c] += miss * miss / static_cast<double>(n);
       }
     }

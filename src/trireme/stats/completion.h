@@ -1,7 +1,9 @@
 #pragma once
-// Low-rank matrix completion from one dithered bit per observed entry (arXiv 2202.13157, section V). No noise law is needed.
+// Low-rank matrix completion from one dithered bit per observed entry (arXiv 2202.13157, section V). No noise
+// law is needed.
 //
-//   minimise  1/(2n) sum_k (Theta[i_k, j_k] - gamma q_k)^2 + lambda |Theta|_*   subject to |Theta[i, j]| <= bound
+//   minimise  1/(2n) sum_k (Theta[i_k, j_k] - gamma q_k)^2 + lambda |Theta|_*   subject to |Theta[i, j]| <=
+//   bound
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -16,7 +18,8 @@ struct Entries {
   std::vector<int64_t> rows, cols;
 };
 
-// How often each entry was seen and what its codes add up to: integers that add, so stream = batch and parts = whole.
+// How often each entry was seen and what its codes add up to: integers that add, so stream = batch and parts
+// = whole.
 class CompletionCounts {
  public:
   CompletionCounts(size_t rows, size_t cols, CodeBook book);  // a one-column book, any scheme but two_dither
@@ -57,7 +60,7 @@ class CompletionCounts {
 
 struct CompletionOptions {
   double lambda = 0;
-  double bound = 1;         // alpha
+  double bound = 1;  // alpha
   int max_iterations = 500;
   double tolerance = 1e-6;  // root mean square of Theta - Z, relative to the bound
   unsigned threads = 0;
@@ -72,20 +75,23 @@ struct CompletionFit {
   std::string warning;  // one line, or empty
 };
 
-// ADMM: Theta fits the data inside the box, Z is low rank, penalty 1 / (rows cols). Singular values come from a block power
-// iteration started from the last iterate's, so that large matrices cost a few products each step.
+// ADMM: Theta fits the data inside the box, Z is low rank, penalty 1 / (rows cols). Singular values come from
+// a block power iteration started from the last iterate's, so that large matrices cost a few products each
+// step.
 CompletionFit complete(const CompletionCounts& counts, const CompletionOptions& options);
 
-// gamma sqrt(log(d1 + d2) / (n min(d1, d2))): lambda for multiple 1, which found the exact rank in the reference runs.
+// gamma sqrt(log(d1 + d2) / (n min(d1, d2))): lambda for multiple 1, which found the exact rank in the
+// reference runs.
 double completion_lambda(double range, size_t rows, size_t cols, uint64_t observations);
 
 struct CompletionChoice {
   double multiple = 0;
-  std::vector<double> criterion;  // held-out mean square of Theta - gamma q: the squared error plus a constant
+  std::vector<double>
+      criterion;  // held-out mean square of Theta - gamma q: the squared error plus a constant
 };
 // K folds of consecutive observations.
-CompletionChoice choose_completion_lambda(const Entries& entries, const BitMatrix& bits, size_t rows, size_t cols,
-                                          const std::vector<double>& candidates, unsigned folds,
+CompletionChoice choose_completion_lambda(const Entries& entries, const BitMatrix& bits, size_t rows,
+                                          size_t cols, const std::vector<double>& candidates, unsigned folds,
                                           const CompletionOptions& options);
 
 }  // namespace trireme::stats

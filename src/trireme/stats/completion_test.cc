@@ -18,7 +18,8 @@ struct Task {
   Entries entries;
 };
 
-// Rank 2, factors uniform on [-1, 1], largest entry 1; entries drawn with replacement, noise of standard deviation 0.3.
+// Rank 2, factors uniform on [-1, 1], largest entry 1; entries drawn with replacement, noise of standard
+// deviation 0.3.
 Task make_task(size_t d1, size_t d2, size_t n, uint64_t seed) {
   PhiloxStream random(seed, 5);
   Dense u(d1, 2), v(d2, 2);
@@ -36,7 +37,8 @@ Task make_task(size_t d1, size_t d2, size_t n, uint64_t seed) {
     task.entries.rows.push_back(static_cast<int64_t>(random.next_double() * static_cast<double>(d1)));
     task.entries.cols.push_back(static_cast<int64_t>(random.next_double() * static_cast<double>(d2)));
     task.values(k, 0) =
-        task.truth(static_cast<size_t>(task.entries.rows[k]), static_cast<size_t>(task.entries.cols[k])) + 0.3 * normal(random);
+        task.truth(static_cast<size_t>(task.entries.rows[k]), static_cast<size_t>(task.entries.cols[k])) +
+        0.3 * normal(random);
   }
   return task;
 }
@@ -65,9 +67,9 @@ TEST(Completion, FindsRankAndErrorOfTheReference) {
 }
 
 TEST(Completion, LargeMatricesTakeTheSameSolution) {
-  // Above 150 the block power iteration replaces the dense decomposition; the optimality conditions are the judge:
-  // off the box, the residual gradient's spectral norm is at most lambda, so the fit must not change when started again
-  // with a tighter tolerance.
+  // Above 150 the block power iteration replaces the dense decomposition; the optimality conditions are the
+  // judge: off the box, the residual gradient's spectral norm is at most lambda, so the fit must not change
+  // when started again with a tighter tolerance.
   const Task task = make_task(170, 230, 40000, 3);
   const CodeBook book = book_of(Scheme::triangular, 1, 2, 4);
   CompletionCounts counts(170, 230, book);
@@ -106,7 +108,8 @@ TEST(Completion, FoldsPreferALambdaThatDenoises) {
   const Task task = make_task(40, 40, 30000, 9);
   const CodeBook book = book_of(Scheme::one_bit, 1, 2);
   const BitMatrix bits = quantise(view(task.values), book, {});
-  const CompletionChoice choice = choose_completion_lambda(task.entries, bits, 40, 40, {0.01, 0.6, 1.0, 30}, 3, {});
+  const CompletionChoice choice =
+      choose_completion_lambda(task.entries, bits, 40, 40, {0.01, 0.6, 1.0, 30}, 3, {});
   EXPECT_GE(choice.multiple, 0.6);
   EXPECT_LE(choice.multiple, 1.0);
 }
@@ -123,12 +126,16 @@ TEST(Completion, WrongInputIsNamed) {
   const CodeBook book = book_of(Scheme::one_bit, 1, 2);
   CompletionCounts counts(3, 4, book);
   const BitMatrix bits = quantise(view(Dense(2, 1, 0.5)), book, {});
-  EXPECT_THAT(message_of([&] { counts.add({{0, 3}, {0, 0}}, bits); }), HasSubstr("observation 1 is at (3, 0), outside the 3 x 4"));
+  EXPECT_THAT(message_of([&] {
+                counts.add({{0, 3}, {0, 0}}, bits);
+              }),
+              HasSubstr("observation 1 is at (3, 0), outside the 3 x 4"));
   EXPECT_THAT(message_of([&] { counts.add({{0}, {0, 0}}, bits); }), HasSubstr("as many of each"));
   EXPECT_THAT(message_of([&] { complete(counts, {}); }), HasSubstr("no observations"));
   counts.add({{0, 1}, {0, 0}}, bits);
   EXPECT_THAT(message_of([&] { complete(counts, {.bound = 0}); }), HasSubstr("bound 0"));
-  EXPECT_THAT(complete(counts, {.lambda = 0, .max_iterations = 1, .tolerance = 0}).warning, HasSubstr("not converged after 1"));
+  EXPECT_THAT(complete(counts, {.lambda = 0, .max_iterations = 1, .tolerance = 0}).warning,
+              HasSubstr("not converged after 1"));
 }
 
 }  // namespace

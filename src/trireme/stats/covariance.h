@@ -1,8 +1,9 @@
 #pragma once
 // Covariance from dithered bits (arXiv 2202.13157, section III; triangular dither: arXiv 2308.16059).
 //
-// Everything about the data is in integer counts, which add: batch = stream, merged parts = whole, bit for bit.
-// With A_kj = 2 value_kj / step_j (odd integers), s = signs of the two dithers, per pair of columns over the rows k:
+// Everything about the data is in integer counts, which add: batch = stream, merged parts = whole, bit for
+// bit. With A_kj = 2 value_kj / step_j (odd integers), s = signs of the two dithers, per pair of columns over
+// the rows k:
 //   raw         gamma_i gamma_j / (2n) sum (s1_i s2_j + s2_i s1_j)
 //   all_pairs   gamma_i gamma_j / (4n) sum (s1_i + s2_i)(s1_j + s2_j);   diagonal as raw
 //   coded       step_i step_j / (4n) sum A_i A_j;   triangular: the diagonal minus step^2 / 4
@@ -26,7 +27,8 @@ class CovarianceCounts {
   // Throws Error(input) unless the block may be pooled (check_poolable). threads = 0: one per processor.
   void add(const BitMatrix& block, unsigned threads = 0);
   void merge(const CovarianceCounts& other);
-  // The counts of `whole` that are not in `part`, whose blocks must be slices of whole's: for cross-validation.
+  // The counts of `whole` that are not in `part`, whose blocks must be slices of whole's: for
+  // cross-validation.
   static CovarianceCounts without(const CovarianceCounts& whole, const CovarianceCounts& part);
 
   const CodeBook& book() const { return book_; }
@@ -36,9 +38,9 @@ class CovarianceCounts {
   // n_ij, the rows that show both columns; n_ii those that show column i.
   uint64_t pairs(size_t i, size_t j) const;
 
-  // Estimates of E clip(x)clip(x)^T and E x, of x - centre. `variances`: the known diagonal, needed by one_bit and
-  // multi_bit, whose single uniform dither tells nothing certain about it (Error(usage) when it is missing).
-  // Error(input) when a pair of columns was never seen together.
+  // Estimates of E clip(x)clip(x)^T and E x, of x - centre. `variances`: the known diagonal, needed by
+  // one_bit and multi_bit, whose single uniform dither tells nothing certain about it (Error(usage) when it
+  // is missing). Error(input) when a pair of columns was never seen together.
   Dense second_moment(const std::vector<double>& variances = {}) const;
   std::vector<double> mean() const;
   // second_moment - mean mean^T.
@@ -51,7 +53,8 @@ class CovarianceCounts {
     CodeBook book;
     Pairing pairing = Pairing::all_pairs;
     uint64_t rows = 0;
-    std::vector<int64_t> sums, squares, pairs, column_sums;  // upper triangles by rows; empty squares, pairs: not kept
+    std::vector<int64_t> sums, squares, pairs,
+        column_sums;  // upper triangles by rows; empty squares, pairs: not kept
     std::vector<DitherPlace> places;
     std::vector<size_t> place_rows;
     bool operator==(const State&) const = default;
@@ -74,28 +77,31 @@ class CovarianceCounts {
   std::vector<size_t> place_rows_;
 };
 
-// --- After the estimate --------------------------------------------------------------------------------------------
+// --- After the estimate
+// --------------------------------------------------------------------------------------------
 
 enum class Shrink { hard, soft };
 
-// Off-diagonal entries by |a| against level(i, j) = multiple * scale_i * scale_j * sqrt(log d / n); hard keeps or drops,
-// soft also moves the kept towards 0. scale_j = range_j is the adaptive level (a constant range gives the universal one).
+// Off-diagonal entries by |a| against level(i, j) = multiple * scale_i * scale_j * sqrt(log d / n); hard
+// keeps or drops, soft also moves the kept towards 0. scale_j = range_j is the adaptive level (a constant
+// range gives the universal one).
 void threshold(Dense& matrix, Shrink shrink, double multiple, const std::vector<double>& scale, uint64_t n);
 
 struct ThresholdChoice {
   double multiple = 0;
   std::vector<double> criterion;  // per candidate
 };
-// K folds of consecutive rows: distance of the thresholded training estimate from the held-out, unthresholded one, off
-// the diagonal; the chosen multiple holds for the whole sample, the training level being sqrt(n / n_train) higher.
+// K folds of consecutive rows: distance of the thresholded training estimate from the held-out, unthresholded
+// one, off the diagonal; the chosen multiple holds for the whole sample, the training level being sqrt(n /
+// n_train) higher.
 ThresholdChoice choose_threshold(const BitMatrix& bits, Pairing pairing, Shrink shrink,
                                  const std::vector<double>& candidates, unsigned folds, unsigned threads = 0);
 
 double smallest_eigenvalue(const Dense& symmetric);
 // Nearest positive semidefinite matrix in the Frobenius norm: eigenvalues below `floor` are set to it.
 Dense project_psd(const Dense& symmetric, double floor = 0);
-// Same zeros, positive definite: off-diagonal entries times the largest t <= 1 with smallest eigenvalue >= floor.
-// Throws Error(input) when the diagonal itself is below the floor.
+// Same zeros, positive definite: off-diagonal entries times the largest t <= 1 with smallest eigenvalue >=
+// floor. Throws Error(input) when the diagonal itself is below the floor.
 Dense shrink_to_definite(const Dense& symmetric, double floor);
 // Averages along diagonals: the covariance of a stationary series or of a uniform line array.
 Dense toeplitz(const Dense& symmetric);
@@ -107,11 +113,13 @@ struct ComplexDense {
 ComplexDense fold_complex(const Dense& parts);
 ComplexDense toeplitz(const ComplexDense& hermitian);
 
-// --- Baselines -----------------------------------------------------------------------------------------------------
+// --- Baselines
+// -----------------------------------------------------------------------------------------------------
 
 // (1/n) sum x x^T in double precision.
 Dense full_precision_second_moment(const Matrix& x, unsigned threads = 0);
-// Arcsine law: sin(pi/2 mean(sign sign')), the correlation of Gaussian data from undithered signs; the scale is lost.
+// Arcsine law: sin(pi/2 mean(sign sign')), the correlation of Gaussian data from undithered signs; the scale
+// is lost.
 Dense arcsine_correlation(const Matrix& x, unsigned threads = 0);
 
 }  // namespace trireme::stats

@@ -23,9 +23,11 @@ Eigen::Map<RowMajor> map(Dense& m) {
 
 Eigen::SelfAdjointEigenSolver<RowMajor> eigen(const Dense& symmetric, int what) {
   if (symmetric.rows != symmetric.cols || symmetric.rows == 0)
-    fail(ErrorCode::usage, "a ", symmetric.rows, " x ", symmetric.cols, " matrix has no eigenvalues; give a square one");
+    fail(ErrorCode::usage, "a ", symmetric.rows, " x ", symmetric.cols,
+         " matrix has no eigenvalues; give a square one");
   Eigen::SelfAdjointEigenSolver<RowMajor> solver(map(symmetric), what);
-  if (solver.info() != Eigen::Success) fail(ErrorCode::input, "no eigenvalues: the matrix has NaN or infinite entries");
+  if (solver.info() != Eigen::Success)
+    fail(ErrorCode::input, "no eigenvalues: the matrix has NaN or infinite entries");
   return solver;
 }
 
@@ -110,10 +112,12 @@ Dense shrink_to_definite(const Dense& symmetric, double floor) {
   const auto full = map(symmetric);
   for (size_t i = 0; i < symmetric.rows; ++i)
     if (!(symmetric(i, i) >= floor))
-      fail(ErrorCode::input, "the variance of column ", i, " is ", symmetric(i, i), ", below the least eigenvalue asked for (",
-           floor, "); no scaling of the other entries mends that");
+      fail(ErrorCode::input, "the variance of column ", i, " is ", symmetric(i, i),
+           ", below the least eigenvalue asked for (", floor,
+           "); no scaling of the other entries mends that");
   if (smallest_eigenvalue(symmetric) >= floor) return symmetric;
-  // t A + (1 - t) diag(A) - floor I is affine in t and positive semidefinite at 0, so bisection finds the last such t.
+  // t A + (1 - t) diag(A) - floor I is affine in t and positive semidefinite at 0, so bisection finds the
+  // last such t.
   const RowMajor diagonal = RowMajor(full.diagonal().asDiagonal());
   double good = 0, bad = 1;
   for (int step = 0; step < 40; ++step) {
@@ -140,7 +144,8 @@ Dense toeplitz(const Dense& m) {
 
 ComplexDense fold_complex(const Dense& parts) {
   if (parts.rows % 2 || parts.rows != parts.cols)
-    fail(ErrorCode::usage, "fold_complex takes a square matrix of even size, not ", parts.rows, " x ", parts.cols);
+    fail(ErrorCode::usage, "fold_complex takes a square matrix of even size, not ", parts.rows, " x ",
+         parts.cols);
   const size_t d = parts.rows / 2;
   ComplexDense out{Dense(d, d), Dense(d, d)};
   for (size_t i = 0; i < d; ++i)
@@ -178,7 +183,8 @@ Dense full_precision_second_moment(const Matrix& x, unsigned) {
           RowMajor part(static_cast<Eigen::Index>(count), static_cast<Eigen::Index>(d));
           for (size_t i = 0; i < count; ++i)
             for (size_t j = 0; j < d; ++j)
-              part(static_cast<Eigen::Index>(i), static_cast<Eigen::Index>(j)) = static_cast<double>(view(first + i, j));
+              part(static_cast<Eigen::Index>(i), static_cast<Eigen::Index>(j)) =
+                  static_cast<double>(view(first + i, j));
           total.noalias() += part.transpose() * part;
         }
       },

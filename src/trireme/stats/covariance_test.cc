@@ -18,9 +18,10 @@ struct Setting {
   Pairing pairing = Pairing::all_pairs;
   unsigned bits = 0;
 };
-const Setting kSettings[] = {{Scheme::one_bit},       {Scheme::two_dither},           {Scheme::two_dither, Pairing::raw},
-                             {Scheme::triangular},    {Scheme::triangular, {}, 4},    {Scheme::multi_bit, {}, 2},
-                             {Scheme::multi_bit, {}, 3}};
+const Setting kSettings[] = {
+    {Scheme::one_bit},         {Scheme::two_dither},        {Scheme::two_dither, Pairing::raw},
+    {Scheme::triangular},      {Scheme::triangular, {}, 4}, {Scheme::multi_bit, {}, 2},
+    {Scheme::multi_bit, {}, 3}};
 
 // The estimate and its standard errors from decoded values, straight from the formulas.
 struct Reference {
@@ -70,11 +71,26 @@ TEST(Covariance, CountsGiveWhatDecodedValuesGive) {
       const Reference expected = slow_reference(bits, s.pairing);
       for (size_t i = 0; i < 21; ++i)
         for (size_t j = 0; j < 21; ++j) {
-          SCOPED_TRACE(std::string(name(s.scheme)) + (missing ? " masked " : " ") + std::to_string(i) + "," + std::to_string(j));
+          SCOPED_TRACE(std::string(name(s.scheme)) + (missing ? " masked " : " ") + std::to_string(i) + "," +
+                       std::to_string(j));
           ASSERT_NEAR(moment(i, j), i == j && given ? 1.0 : expected.moment(i, j), 1e-9);
           ASSERT_NEAR(error(i, j), expected.error(i, j), 1e-7);
         }
     }
+  }
+}
+
+TEST(Covariance, WideBlocksTakeTheTablesAndGiveTheSame) {
+  const Dense x = block_data(333, 130, 9);
+  const CodeBook book = book_of(Scheme::triangular, 130, 2.5);
+  const BitMatrix bits = quantise(view(x), book, {.seed = 8});
+  CovarianceCounts counts(book, {}, true);
+  counts.add(bits);
+  const Dense moment = counts.second_moment(), error = counts.standard_errors();
+  const Reference expected = slow_reference(bits, {});
+  for (size_t k = 0; k < moment.values.size(); ++k) {
+    ASSERT_NEAR(moment.values[k], expected.moment.values[k], 1e-9);
+    ASSERT_NEAR(error.values[k], expected.error.values[k], 1e-7);
   }
 }
 
@@ -122,7 +138,9 @@ TEST(Covariance, ReusedDithersAreRefused) {
   EXPECT_THROW(counts.add(quantise(view(normal_matrix(60, 2, 2)), book, {.seed = 1})), Error);
   counts.add(quantise(view(normal_matrix(50, 2, 2)), book, {.seed = 1}));
   counts.add(quantise(view(normal_matrix(60, 2, 2)), book, {.seed = 1, .stream = 9}));
-  EXPECT_THROW(counts.add(quantise(view(normal_matrix(60, 2, 2)), book_of(Scheme::triangular, 2, 2), {.seed = 3})), Error);
+  EXPECT_THROW(
+      counts.add(quantise(view(normal_matrix(60, 2, 2)), book_of(Scheme::triangular, 2, 2), {.seed = 3})),
+      Error);
 }
 
 // Mean over trials of the squared Frobenius error, against the sum of the per-entry variances over n.
@@ -149,7 +167,8 @@ TEST(Covariance, SquaredErrorIsTheVarianceFormula) {
   for (int t = 0; t < trials; ++t) {
     const Dense x = block_data(n, d, 100 + t);
     const DitherPlace place{.seed = static_cast<uint64_t>(t)};
-    CovarianceCounts a(book_of(Scheme::two_dither, d, g), Pairing::raw), b(a.book()), c(book_of(Scheme::triangular, d, g));
+    CovarianceCounts a(book_of(Scheme::two_dither, d, g), Pairing::raw), b(a.book()),
+        c(book_of(Scheme::triangular, d, g));
     const BitMatrix two = quantise(view(x), a.book(), place);
     a.add(two, 1);
     b.add(two, 1);

@@ -1,5 +1,6 @@
 #pragma once
-// A dense matrix of results: plain memory that crosses to NumPy by a move, with the algebra kept to the .cc files.
+// A dense matrix of results: plain memory that crosses to NumPy by a move, with the algebra kept to the .cc
+// files.
 #include <cstddef>
 #include <vector>
 

@@ -1,9 +1,10 @@
 #pragma once
-// The kernels over a vector type, included once per instruction set. Each including file is compiled with other flags,
-// so its vector type, and with it every instantiation here, must live in an unnamed namespace.
+// The kernels over a vector type, included once per instruction set. Each including file is compiled with
+// other flags, so its vector type, and with it every instantiation here, must live in an unnamed namespace.
 //
-// Lanes: kWords; load, store, fill; operators ^ & |; count(vectors, at): set bits of at(0) … at(vectors - 1); and for the
-// dithers multiply (32 x 32 -> 64 bits per lane) and high (the upper half of each lane, moved down).
+// Lanes: kWords; load, store, fill; operators ^ & |; count(vectors, at): set bits of at(0) … at(vectors - 1);
+// and for the dithers multiply (32 x 32 -> 64 bits per lane) and high (the upper half of each lane, moved
+// down).
 #include "trireme/stats/kernels.h"
 
 namespace trireme::stats {
@@ -21,15 +22,16 @@ struct CountKernels {
   static uint64_t and_count(const uint64_t* a, const uint64_t* b, size_t words) {
     return count_bits<V>(words, [=](size_t k) { return V::load(a + k) & V::load(b + k); });
   }
-  static MaskedCount masked_count(const uint64_t* s, const uint64_t* m, const uint64_t* s2, const uint64_t* m2,
-                                  size_t words) {
+  static MaskedCount masked_count(const uint64_t* s, const uint64_t* m, const uint64_t* s2,
+                                  const uint64_t* m2, size_t words) {
     return {and_count(m, m2, words), count_bits<V>(words, [=](size_t k) {
               return V::load(m + k) & V::load(m2 + k) & (V::load(s + k) ^ V::load(s2 + k));
             })};
   }
-  // Three passes over words that lie in the first-level cache: one pass would need more registers than there are.
-  static TriangularCount triangular_count(const uint64_t* s, const uint64_t* m, const uint64_t* s2, const uint64_t* m2,
-                                          size_t words) {
+  // Three passes over words that lie in the first-level cache: one pass would need more registers than there
+  // are.
+  static TriangularCount triangular_count(const uint64_t* s, const uint64_t* m, const uint64_t* s2,
+                                          const uint64_t* m2, size_t words) {
     return {xor_count(s, s2, words),
             count_bits<V>(words,
                           [=](size_t k) {
@@ -41,8 +43,9 @@ struct CountKernels {
   }
 };
 
-// Philox4x32-10 with one row per 64-bit lane. Only the low half of a lane counts: multiply() ignores the high one, so what
-// the exclusive-ors leave there never matters. Equal to base/rng.h's philox4x32_10, to which a test holds it.
+// Philox4x32-10 with one row per 64-bit lane. Only the low half of a lane counts: multiply() ignores the high
+// one, so what the exclusive-ors leave there never matters. Equal to base/rng.h's philox4x32_10, to which a
+// test holds it.
 template <typename V>
 struct DitherKernel {
   struct State {
@@ -60,13 +63,15 @@ struct DitherKernel {
     const V p0 = V::multiply(s.c0, V::fill(0xD2511F53)), p1 = V::multiply(s.c2, V::fill(0xCD9E8D57));
     s = {p1.high() ^ s.c1 ^ k0, p1, p0.high() ^ s.c3 ^ k1, p0};
   }
-  static void words(uint64_t seed, uint32_t stream, uint32_t column, uint64_t first_row, size_t count, uint32_t* out0,
-                    uint32_t* out1) {
-    constexpr size_t kChains = 8 / V::kWords < 2 ? 1 : 2;  // two independent chains hide the multiplier's latency
+  static void words(uint64_t seed, uint32_t stream, uint32_t column, uint64_t first_row, size_t count,
+                    uint32_t* out0, uint32_t* out1) {
+    constexpr size_t kChains =
+        8 / V::kWords < 2 ? 1 : 2;  // two independent chains hide the multiplier's latency
     constexpr size_t kRows = kChains * V::kWords;
     for (size_t base = 0; base < count; base += kRows) {
       State chains[kChains];
-      for (size_t c = 0; c < kChains; ++c) chains[c] = start(stream, column, first_row + base + c * V::kWords);
+      for (size_t c = 0; c < kChains; ++c)
+        chains[c] = start(stream, column, first_row + base + c * V::kWords);
       uint32_t k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
       for (int r = 0; r < 10; ++r, k0 += 0x9E3779B9, k1 += 0xBB67AE85)
         for (State& chain : chains) round(chain, V::fill(k0), V::fill(k1));
@@ -90,7 +95,8 @@ constexpr Kernels make_kernels(const char* name) {
           &CountKernels<V>::and_count,
           &CountKernels<V>::masked_count,
           &CountKernels<V>::triangular_count,
-          &DitherKernel<V>::words};
+          &DitherKernel<V>::words,
+          nullptr};
 }
 
 }  // namespace trireme::stats

@@ -3,7 +3,11 @@
 
 namespace trireme::stats {
 
-std::vector<const Kernels*> runnable_kernels() { return {&kPortableKernels}; }
-const Kernels& kernels() { return kPortableKernels; }
+std::vector<const Kernels*> runnable_kernels() {
+  return {&kPortableKernels};
+}
+const Kernels& kernels() {
+  return kPortableKernels;
+}
 
 }  // namespace trireme::stats

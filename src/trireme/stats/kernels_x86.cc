@@ -6,7 +6,8 @@ namespace trireme::stats {
 std::vector<const Kernels*> runnable_kernels() {
   std::vector<const Kernels*> found{&kPortableKernels};
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt")) found.push_back(&kAvx2Kernels);
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vpopcntdq")) found.push_back(&kAvx512Kernels);
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vpopcntdq"))
+    found.push_back(&kAvx512Kernels);
   return found;
 }
 

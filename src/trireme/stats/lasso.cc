@@ -19,7 +19,9 @@ using Vector = Eigen::VectorXd;
 
 constexpr size_t kRows = 512, kColumns = 512;  // a block of x that stays in the second-level cache as floats
 
-double soft(double value, double cut) { return std::copysign(std::max(0.0, std::abs(value) - cut), value); }
+double soft(double value, double cut) {
+  return std::copysign(std::max(0.0, std::abs(value) - cut), value);
+}
 
 double l1_norm(const std::vector<double>& v) {
   return std::accumulate(v.begin(), v.end(), 0.0, [](double sum, double x) { return sum + std::abs(x); });
@@ -31,8 +33,8 @@ double largest(const std::vector<double>& v) {
   return out;
 }
 
-double objective(const std::vector<double>& gradient, const std::vector<double>& b, const std::vector<double>& theta,
-                 double lambda) {
+double objective(const std::vector<double>& gradient, const std::vector<double>& b,
+                 const std::vector<double>& theta, double lambda) {
   double sum = 0;  // G theta = gradient + b
   for (size_t j = 0; j < theta.size(); ++j)
     sum += theta[j] * ((gradient[j] + b[j]) / 2 - b[j]) + lambda * std::abs(theta[j]);
@@ -43,15 +45,17 @@ Vector multiply(const Dense& m, const Vector& v, unsigned threads) {
   Vector out(v.size());
   const size_t strips = (m.rows + 255) / 256;
   parallel_for(strips, threads, [&](size_t s) {
-    const Index first = static_cast<Index>(s * 256), count = std::min<Index>(256, static_cast<Index>(m.rows) - first);
-    const Eigen::Map<const RowMajor> strip(&m.values[static_cast<size_t>(first) * m.cols], count, static_cast<Index>(m.cols));
+    const Index first = static_cast<Index>(s * 256),
+                count = std::min<Index>(256, static_cast<Index>(m.rows) - first);
+    const Eigen::Map<const RowMajor> strip(&m.values[static_cast<size_t>(first) * m.cols], count,
+                                           static_cast<Index>(m.cols));
     out.segment(first, count).noalias() = strip * v;
   });
   return out;
 }
 
-// Lanczos with full reorthogonalisation. Ritz values lie inside the spectrum, so a negative smallest one is proof; the
-// largest is good to about a percent when it has stopped moving.
+// Lanczos with full reorthogonalisation. Ritz values lie inside the spectrum, so a negative smallest one is
+// proof; the largest is good to about a percent when it has stopped moving.
 EigenRange lanczos_range(const Dense& m) {
   constexpr int kSteps = 120;
   PhiloxStream random(17, 0);
@@ -74,7 +78,8 @@ EigenRange lanczos_range(const Dense& m) {
     range = {solver.eigenvalues().minCoeff(), solver.eigenvalues().maxCoeff()};
     const double scale = std::max(std::abs(range.smallest), std::abs(range.largest));
     // An indefinite matrix is known at once; a definite one must have converged at its lower end.
-    const double moved = std::max(std::abs(range.largest - before.largest), std::abs(range.smallest - before.smallest));
+    const double moved =
+        std::max(std::abs(range.largest - before.largest), std::abs(range.smallest - before.smallest));
     if (step > 10 && moved < (range.smallest < 0 ? 2e-3 : 1e-6) * scale) break;
     const double length = next.norm();
     if (length < 1e-12 * scale) break;
@@ -84,8 +89,10 @@ EigenRange lanczos_range(const Dense& m) {
   return range;
 }
 
-// Proximal gradient without momentum: for an indefinite G inside the l1 ball it descends to a stationary point.
-LassoFit l1_ball_descent(const Dense& gram, const std::vector<double>& b, const LassoOptions& options, double norm) {
+// Proximal gradient without momentum: for an indefinite G inside the l1 ball it descends to a stationary
+// point.
+LassoFit l1_ball_descent(const Dense& gram, const std::vector<double>& b, const LassoOptions& options,
+                         double norm) {
   LassoFit fit;
   const size_t d = b.size();
   const double step = 1 / norm, stop = options.tolerance * std::max(largest(b), 1e-300);
@@ -121,10 +128,13 @@ LassoPath choose_path(const LassoOptions& options, const EigenRange& range, Lass
     case LassoPath::convex:
       if (!definite)
         fail(ErrorCode::input, "the Gram matrix has a negative eigenvalue (", range.smallest,
-             "), so the problem without an l1 ball may have no minimum: give a radius, or take path psd_projected");
+             "), so the problem without an l1 ball may have no minimum: give a radius, or take path "
+             "psd_projected");
       return LassoPath::convex;
     case LassoPath::l1_ball:
-      if (!ball) fail(ErrorCode::usage, "path l1_ball needs a finite radius, at least the l1 norm of the coefficients sought");
+      if (!ball)
+        fail(ErrorCode::usage,
+             "path l1_ball needs a finite radius, at least the l1 norm of the coefficients sought");
       return LassoPath::l1_ball;
     case LassoPath::psd_projected:
       return LassoPath::psd_projected;
@@ -133,17 +143,20 @@ LassoPath choose_path(const LassoOptions& options, const EigenRange& range, Lass
   }
   if (ball) return LassoPath::l1_ball;
   if (definite) return LassoPath::convex;
-  notes.warning = cat("the Gram matrix has a negative eigenvalue (", range.smallest,
-                      "); it was projected to the nearest positive semidefinite one. Give a radius for the l1-ball path");
+  notes.warning =
+      cat("the Gram matrix has a negative eigenvalue (", range.smallest,
+          "); it was projected to the nearest positive semidefinite one. Give a radius for the l1-ball path");
   return LassoPath::psd_projected;
 }
 
 void check_problem(const Dense& gram, const std::vector<double>& b, const LassoOptions& options) {
   if (gram.rows != gram.cols || gram.rows != b.size() || b.empty())
-    fail(ErrorCode::input, "a ", gram.rows, " x ", gram.cols, " Gram matrix does not fit ", b.size(), " cross moments");
+    fail(ErrorCode::input, "a ", gram.rows, " x ", gram.cols, " Gram matrix does not fit ", b.size(),
+         " cross moments");
   for (const auto* values : {&gram.values, &b})
     for (double v : *values)
-      if (!std::isfinite(v)) fail(ErrorCode::input, "the Gram matrix or the cross moments hold NaN or infinite entries");
+      if (!std::isfinite(v))
+        fail(ErrorCode::input, "the Gram matrix or the cross moments hold NaN or infinite entries");
   if (!(options.lambda >= 0)) fail(ErrorCode::usage, "lambda ", options.lambda, " must not be negative");
   if (!(options.radius > 0)) fail(ErrorCode::usage, "radius ", options.radius, " must be positive");
 }
@@ -152,10 +165,14 @@ void check_problem(const Dense& gram, const std::vector<double>& b, const LassoO
 
 std::string_view name(LassoPath path) {
   switch (path) {
-    case LassoPath::automatic: return "automatic";
-    case LassoPath::convex: return "convex";
-    case LassoPath::l1_ball: return "l1_ball";
-    case LassoPath::psd_projected: return "psd_projected";
+    case LassoPath::automatic:
+      return "automatic";
+    case LassoPath::convex:
+      return "convex";
+    case LassoPath::l1_ball:
+      return "l1_ball";
+    case LassoPath::psd_projected:
+      return "psd_projected";
   }
   return "?";
 }
@@ -185,7 +202,8 @@ void DataGram::columns(const std::vector<size_t>& which, std::vector<std::vector
       [&](const auto& view) {
         for (size_t i = 0; i < view.rows; ++i)
           for (size_t k = 0; k < which.size(); ++k)
-            z[i * which.size() + k] = std::clamp(static_cast<double>(view(i, which[k])), -truncation_, truncation_);
+            z[i * which.size() + k] =
+                std::clamp(static_cast<double>(view(i, which[k])), -truncation_, truncation_);
       },
       x_);
   products(z, which.size(), out);
@@ -206,7 +224,9 @@ void DataGram::products(const std::vector<double>& z, size_t k, std::vector<std:
               const bool skipped = first + i >= skip_first_ && first + i < skip_end_;
               for (size_t j = 0; j < width; ++j)
                 block(static_cast<Index>(i), static_cast<Index>(j)) =
-                    skipped ? 0 : std::clamp(static_cast<double>(view(first + i, column + j)), -truncation_, truncation_);
+                    skipped ? 0
+                            : std::clamp(static_cast<double>(view(first + i, column + j)), -truncation_,
+                                         truncation_);
             }
           },
           x_);
@@ -215,7 +235,8 @@ void DataGram::products(const std::vector<double>& z, size_t k, std::vector<std:
     }
     for (size_t r = 0; r < k; ++r)
       for (size_t j = 0; j < width; ++j)
-        out[r][column + j] = total(static_cast<Index>(r), static_cast<Index>(j)) / static_cast<double>(used_rows());
+        out[r][column + j] =
+            total(static_cast<Index>(r), static_cast<Index>(j)) / static_cast<double>(used_rows());
   });
 }
 
@@ -250,7 +271,8 @@ void WorkingSetLasso::grow(const std::vector<size_t>& candidates) {
   }
 }
 
-// Cyclic coordinate descent over the working set; keeps the gradient right on the set only. Returns the sweeps.
+// Cyclic coordinate descent over the working set; keeps the gradient right on the set only. Returns the
+// sweeps.
 int WorkingSetLasso::descend(const LassoOptions& options, double stop) {
   int sweeps = 0;
   for (; sweeps < options.max_iterations; ++sweeps) {
@@ -282,7 +304,8 @@ LassoFit WorkingSetLasso::solve(const LassoOptions& options) {
       if (!is_active_[j] && std::abs(gradient_[j]) > options.lambda + stop) violating.push_back(j);
     if (violating.empty()) break;
     const size_t keep = std::min(violating.size(), std::max<size_t>(16, active_.size() / 2));
-    std::partial_sort(violating.begin(), violating.begin() + static_cast<std::ptrdiff_t>(keep), violating.end(),
+    std::partial_sort(violating.begin(), violating.begin() + static_cast<std::ptrdiff_t>(keep),
+                      violating.end(),
                       [&](size_t a, size_t c) { return std::abs(gradient_[a]) > std::abs(gradient_[c]); });
     violating.resize(keep);
     grow(violating);
@@ -292,8 +315,8 @@ LassoFit WorkingSetLasso::solve(const LassoOptions& options) {
   fit.objective = objective(gradient_, b_, theta_, options.lambda);
   fit.coefficients = theta_;
   if (!fit.converged)
-    fit.warning = cat("not converged after ", fit.iterations, " sweeps: optimality ", fit.optimality, " above ", stop,
-                      "; raise max_iterations or lambda");
+    fit.warning = cat("not converged after ", fit.iterations, " sweeps: optimality ", fit.optimality,
+                      " above ", stop, "; raise max_iterations or lambda");
   return fit;
 }
 
@@ -318,7 +341,8 @@ std::vector<double> prox_l1_ball(const std::vector<double>& point, double cut, d
 
 EigenRange eigenvalue_range(const Dense& m) {
   if (m.rows > 400) return lanczos_range(m);
-  const Eigen::Map<const RowMajor> full(m.values.data(), static_cast<Index>(m.rows), static_cast<Index>(m.cols));
+  const Eigen::Map<const RowMajor> full(m.values.data(), static_cast<Index>(m.rows),
+                                        static_cast<Index>(m.cols));
   const Eigen::SelfAdjointEigenSolver<RowMajor> solver(full, Eigen::EigenvaluesOnly);
   return {solver.eigenvalues().minCoeff(), solver.eigenvalues().maxCoeff()};
 }
@@ -341,15 +365,16 @@ LassoFit lasso_gram(const Dense& gram, const std::vector<double>& b, const Lasso
                         "; raise max_iterations, or lower the radius");
   } else {
     if (path == LassoPath::psd_projected && b.size() > kLargestProjection)
-      fail(ErrorCode::input, "the Gram matrix of ", b.size(), " columns has a negative eigenvalue (", range.smallest,
-           ") and is too large to project: give a radius for the l1-ball path");
+      fail(ErrorCode::input, "the Gram matrix of ", b.size(), " columns has a negative eigenvalue (",
+           range.smallest, ") and is too large to project: give a radius for the l1-ball path");
     const Dense projected = path == LassoPath::psd_projected ? project_psd(gram) : Dense();
     const DenseGram source(path == LassoPath::psd_projected ? projected : gram);
     fit = WorkingSetLasso(source, b).solve(options);
   }
   fit.path = path;
   fit.smallest_eigenvalue = range.smallest;
-  if (!notes.warning.empty()) fit.warning = fit.warning.empty() ? notes.warning : notes.warning + "; " + fit.warning;
+  if (!notes.warning.empty())
+    fit.warning = fit.warning.empty() ? notes.warning : notes.warning + "; " + fit.warning;
   return fit;
 }
 

@@ -43,8 +43,8 @@ class DataGram : public GramSource {
   size_t skip_first_, skip_end_;
 };
 
-// Coordinate descent on a growing working set, for positive semidefinite G. Keeps its coefficients and columns between
-// calls, so a decreasing sequence of lambdas costs little more than the last one.
+// Coordinate descent on a growing working set, for positive semidefinite G. Keeps its coefficients and
+// columns between calls, so a decreasing sequence of lambdas costs little more than the last one.
 class WorkingSetLasso {
  public:
   WorkingSetLasso(const GramSource& gram, std::vector<double> b);
@@ -63,7 +63,8 @@ class WorkingSetLasso {
   std::vector<std::vector<double>> columns_;  // of the active
 };
 
-// Largest violation of the optimality conditions: |g_j| <= lambda where theta_j = 0, g_j = -lambda sign(theta_j) elsewhere.
+// Largest violation of the optimality conditions: |g_j| <= lambda where theta_j = 0, g_j = -lambda
+// sign(theta_j) elsewhere.
 double lasso_violation(const std::vector<double>& gradient, const std::vector<double>& theta, double lambda);
 
 }  // namespace trireme::stats

@@ -13,7 +13,8 @@ namespace {
 // Sum over the seen rows of the products of planes p and q as signs; p == q gives their number.
 int64_t sign_products(const BitMatrix& block, unsigned p, unsigned q, size_t column, int64_t seen) {
   if (p == q) return seen;
-  const auto differ = static_cast<int64_t>(kernels().xor_count(block.plane(p, column), block.plane(q, column), block.words()));
+  const auto differ = static_cast<int64_t>(
+      kernels().xor_count(block.plane(p, column), block.plane(q, column), block.words()));
   return seen - 2 * differ;  // unseen rows have equal (zero) planes
 }
 
@@ -32,16 +33,20 @@ void MeanCounts::add(const BitMatrix& block) {
   const bool two = book_.scheme == Scheme::two_dither;
   const unsigned planes = book_.planes();
   for (size_t j = 0; j < book_.columns(); ++j) {
-    const auto count = [&](const uint64_t* words) { return static_cast<int64_t>(k.and_count(words, words, block.words())); };
+    const auto count = [&](const uint64_t* words) {
+      return static_cast<int64_t>(k.and_count(words, words, block.words()));
+    };
     const int64_t seen = block.has_mask() ? count(block.mask(j)) : static_cast<int64_t>(block.rows());
     const auto weight = [&](unsigned p) { return two ? int64_t{1} : int64_t{1} << (planes - 1 - p); };
     for (unsigned p = 0; p < planes; ++p) {
       sums_[j] += weight(p) * (2 * count(block.plane(p, j)) - seen);
-      for (unsigned q = 0; q < planes; ++q) squares_[j] += weight(p) * weight(q) * sign_products(block, p, q, j, seen);
+      for (unsigned q = 0; q < planes; ++q)
+        squares_[j] += weight(p) * weight(q) * sign_products(block, p, q, j, seen);
     }
     seen_[j] += static_cast<uint64_t>(seen);
   }
-  if (!places_.empty() && places_.back().seed == block.place().seed && places_.back().stream == block.place().stream &&
+  if (!places_.empty() && places_.back().seed == block.place().seed &&
+      places_.back().stream == block.place().stream &&
       places_.back().first_row + place_rows_.back() == block.place().first_row) {
     place_rows_.back() += block.rows();
   } else {
@@ -86,7 +91,8 @@ std::vector<double> MeanCounts::standard_errors() const {
 MeanCounts MeanCounts::from_state(State s) {
   MeanCounts out(std::move(s.book));
   const size_t d = out.book_.columns();
-  if (s.seen.size() != d || s.sums.size() != d || s.squares.size() != d || s.places.size() != s.place_rows.size())
+  if (s.seen.size() != d || s.sums.size() != d || s.squares.size() != d ||
+      s.places.size() != s.place_rows.size())
     fail(ErrorCode::input, "these counts do not fit their ", d, " columns");
   out.seen_ = std::move(s.seen);
   out.sums_ = std::move(s.sums);
@@ -111,7 +117,8 @@ PilotBook pilot_book(const Matrix& x, size_t total_rows, double corrupted) {
             if (std::isfinite(v(i, j))) pilot.push_back(static_cast<double>(v(i, j)));
         },
         x);
-    if (pilot.empty()) fail(ErrorCode::input, "column ", j, " has no value in the ", out.rows, " rows of the pilot");
+    if (pilot.empty())
+      fail(ErrorCode::input, "column ", j, " has no value in the ", out.rows, " rows of the pilot");
     const PilotRange range = pilot_range(std::move(pilot), rule.e);
     out.book.centre.push_back(range.centre);
     out.book.range.push_back(range.range);

@@ -1,5 +1,6 @@
 #pragma once
-// Means from one dithered bit a value: centre + (step / 2) mean(2 code - (L - 1)), with the pilot rule for the range.
+// Means from one dithered bit a value: centre + (step / 2) mean(2 code - (L - 1)), with the pilot rule for
+// the range.
 #include <cstdint>
 #include <vector>
 
@@ -41,8 +42,9 @@ class MeanCounts {
   std::vector<size_t> place_rows_;
 };
 
-// The pilot rule per column from the first rows of x (pilot_rule): a one-bit code book with centre and range, and how many
-// rows the pilot used up. Those rows stay at full precision and are not quantised. NaN are left out.
+// The pilot rule per column from the first rows of x (pilot_rule): a one-bit code book with centre and range,
+// and how many rows the pilot used up. Those rows stay at full precision and are not quantised. NaN are left
+// out.
 struct PilotBook {
   CodeBook book;
   size_t rows = 0;

@@ -29,7 +29,8 @@ TEST(Mean, CountsGiveWhatDecodedValuesGive) {
         n += 1, sum += v, square += v * v;
       }
       EXPECT_NEAR(counts.mean()[j], book.centre[j] + sum / n, 1e-12) << name(scheme);
-      EXPECT_NEAR(counts.standard_errors()[j], std::sqrt((square / n - sum / n * sum / n) / (n - 1)), 1e-9) << name(scheme);
+      EXPECT_NEAR(counts.standard_errors()[j], std::sqrt((square / n - sum / n * sum / n) / (n - 1)), 1e-9)
+          << name(scheme);
     }
   }
 }
@@ -78,7 +79,8 @@ TEST(Mean, CorruptedShareMovesTheMeanByNoMoreThanItsRange) {
   const PilotBook pilot = pilot_book(view(x), n, 0.05);
   EXPECT_LT(pilot.book.range[0], 5);
   MeanCounts counts(pilot.book);
-  counts.add(quantise(row_major(&x.values[pilot.rows], n - pilot.rows, 1), pilot.book, {.first_row = pilot.rows}));
+  counts.add(
+      quantise(row_major(&x.values[pilot.rows], n - pilot.rows, 1), pilot.book, {.first_row = pilot.rows}));
   EXPECT_NEAR(counts.mean()[0], 0, 2 * 0.05 * pilot.book.range[0] + 0.2);
 }
 

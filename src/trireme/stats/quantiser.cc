@@ -15,7 +15,9 @@ namespace {
 constexpr size_t kStripRows = 64 * kWordAlign;  // whole cache lines of bits, so threads never share one
 constexpr size_t kStripColumns = 16;            // the floats of one cache line of a row-major matrix
 
-double unit(uint32_t word) { return static_cast<double>(word) * 0x1.0p-32; }
+double unit(uint32_t word) {
+  return static_cast<double>(word) * 0x1.0p-32;
+}
 
 // The rule of one column, with everything that does not depend on the row.
 struct ColumnRule {
@@ -43,7 +45,8 @@ struct ColumnRule {
 };
 
 // One column of one strip: count <= kStripRows values.
-void pack_column(const double* x, size_t count, size_t first_row, size_t column, Missing missing, BitMatrix& out) {
+void pack_column(const double* x, size_t count, size_t first_row, size_t column, Missing missing,
+                 BitMatrix& out) {
   const CodeBook& book = out.book();
   const DitherPlace& place = out.place();
   const ColumnRule rule(book, column);
@@ -59,7 +62,8 @@ void pack_column(const double* x, size_t count, size_t first_row, size_t column,
       if (!std::isfinite(x[i])) {
         if (std::isnan(x[i]) && missing == Missing::mask) continue;
         fail(ErrorCode::input, "row ", place.first_row + first_row + i, ", column ", column, " is ",
-             std::isnan(x[i]) ? "NaN; treat it as missing (missing = mask) or remove it" : "infinite; remove the row");
+             std::isnan(x[i]) ? "NaN; treat it as missing (missing = mask) or remove it"
+                              : "infinite; remove the row");
       }
       const size_t at = i - base;
       seen |= uint64_t{1} << at;
@@ -82,8 +86,8 @@ bool any_nan(const MatrixView<T>& x) {
 }
 
 template <typename T>
-BitMatrix quantise_view(const MatrixView<T>& x, const CodeBook& book, const DitherPlace& place, Missing missing,
-                        unsigned threads) {
+BitMatrix quantise_view(const MatrixView<T>& x, const CodeBook& book, const DitherPlace& place,
+                        Missing missing, unsigned threads) {
   BitMatrix out(book, place, x.rows, missing == Missing::mask && any_nan(x));
   const size_t strips = (x.rows + kStripRows - 1) / kStripRows;
   const size_t groups = (x.cols + kStripColumns - 1) / kStripColumns;
@@ -93,15 +97,18 @@ BitMatrix quantise_view(const MatrixView<T>& x, const CodeBook& book, const Dith
     // Column by column in our order, row by row in the matrix's: each cache line of x is read once.
     const auto values = std::make_unique_for_overwrite<double[]>(kStripRows * kStripColumns);
     for (size_t i = 0; i < count; ++i)
-      for (size_t j = 0; j < width; ++j) values[j * kStripRows + i] = static_cast<double>(x(row + i, column + j));
-    for (size_t j = 0; j < width; ++j) pack_column(&values[j * kStripRows], count, row, column + j, missing, out);
+      for (size_t j = 0; j < width; ++j)
+        values[j * kStripRows + i] = static_cast<double>(x(row + i, column + j));
+    for (size_t j = 0; j < width; ++j)
+      pack_column(&values[j * kStripRows], count, row, column + j, missing, out);
   });
   return out;
 }
 
 }  // namespace
 
-BitMatrix quantise(const Matrix& x, const CodeBook& book, const DitherPlace& place, Missing missing, unsigned threads) {
+BitMatrix quantise(const Matrix& x, const CodeBook& book, const DitherPlace& place, Missing missing,
+                   unsigned threads) {
   book.validate();
   if (rows(x) == 0) fail(ErrorCode::input, "no rows: the data is empty");
   if (cols(x) != book.columns())
@@ -113,7 +120,8 @@ unsigned quantise_one(double x, const CodeBook& book, const DitherPlace& place, 
                       unsigned dither) {
   const uint64_t at = place.first_row + row;
   const PhiloxCounter words =
-      philox4x32_10({static_cast<uint32_t>(column), static_cast<uint32_t>(at), static_cast<uint32_t>(at >> 32), place.stream},
+      philox4x32_10({static_cast<uint32_t>(column), static_cast<uint32_t>(at),
+                     static_cast<uint32_t>(at >> 32), place.stream},
                     {static_cast<uint32_t>(place.seed), static_cast<uint32_t>(place.seed >> 32)});
   return ColumnRule(book, column).code(x, words[dither], words[1]);
 }
@@ -124,10 +132,13 @@ double privacy_epsilon(const CodeBook& book, size_t column) {
   return book.planes() * std::log((1 + rho) / (1 - rho));
 }
 
-double light_tail_range(double scale, size_t n) { return scale * std::sqrt(std::log(std::max<double>(2, n))); }
+double light_tail_range(double scale, size_t n) {
+  return scale * std::sqrt(std::log(std::max<double>(2, n)));
+}
 
 double moment_range(Problem problem, double moment, double order, size_t n, size_t d) {
-  if (!(order > 1) || !std::isfinite(order)) fail(ErrorCode::usage, "moment order ", order, "; give a number above 1");
+  if (!(order > 1) || !std::isfinite(order))
+    fail(ErrorCode::usage, "moment order ", order, "; give a number above 1");
   if (!(moment >= 0)) fail(ErrorCode::usage, "moment ", moment, " must not be negative");
   const double log_d = std::log(std::max<double>(2, d));
   const double ratio = std::max(1.0, static_cast<double>(n) / log_d);
@@ -154,7 +165,8 @@ PilotRange pilot_range(std::vector<double> pilot, double e) {
   std::sort(pilot.begin(), pilot.end());
   const auto quantile = [&](double q) {
     const double at = q * static_cast<double>(pilot.size() - 1);
-    const size_t low = std::min(static_cast<size_t>(at), pilot.size() - 1), high = std::min(low + 1, pilot.size() - 1);
+    const size_t low = std::min(static_cast<size_t>(at), pilot.size() - 1),
+                 high = std::min(low + 1, pilot.size() - 1);
     return pilot[low] + (at - static_cast<double>(low)) * (pilot[high] - pilot[low]);
   };
   e = std::clamp(e, 0.0, 0.5);
@@ -164,7 +176,8 @@ PilotRange pilot_range(std::vector<double> pilot, double e) {
 
 PilotRule pilot_rule(size_t n, size_t d, double corrupted) {
   const double size = static_cast<double>(n);
-  PilotRule rule{static_cast<size_t>(std::ceil((d > 1 ? 2 : 1) * std::sqrt(size))), std::sqrt((d > 1 ? 9 : 2) / size)};
+  PilotRule rule{static_cast<size_t>(std::ceil((d > 1 ? 2 : 1) * std::sqrt(size))),
+                 std::sqrt((d > 1 ? 9 : 2) / size)};
   if (corrupted > 0) rule.e = corrupted + 1 / std::sqrt(size);
   rule.count = std::min(rule.count, n);
   return rule;

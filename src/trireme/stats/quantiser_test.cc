@@ -71,7 +71,8 @@ TEST(Quantiser, TriangularErrorIsTheSameForEveryValue) {
 
 TEST(Quantiser, MultiBitIsStochasticRounding) {
   const CodeBook book{.scheme = Scheme::multi_bit, .bits = 3, .range = {3.5}, .step = 1.0};
-  const double expected[][2] = {{0, 0.25}, {0.1, 0.24}, {0.25, 0.1875}, {0.4, 0.09}, {0.5, 0}, {0.9, 0.24}, {-0.77, 0.1971}};
+  const double expected[][2] = {{0, 0.25}, {0.1, 0.24}, {0.25, 0.1875}, {0.4, 0.09},
+                                {0.5, 0},  {0.9, 0.24}, {-0.77, 0.1971}};
   for (const auto& [x, variance] : expected) {
     const Moments m = moments(x, book);
     EXPECT_NEAR(m.mean, x, 4 * std::sqrt(variance / 400'000) + 1e-12) << x;
@@ -108,9 +109,11 @@ TEST(Quantiser, EveryCodeIsThatOfTheSlowReference) {
     for (size_t i = 0; i < x.rows; ++i)
       for (size_t j = 0; j < x.cols; ++j) {
         unsigned got = 0, expected = 0;
-        for (unsigned p = 0; p < book.planes(); ++p) got = 2 * got + (bits.plane(p, j)[i / 64] >> (i % 64) & 1);
+        for (unsigned p = 0; p < book.planes(); ++p)
+          got = 2 * got + (bits.plane(p, j)[i / 64] >> (i % 64) & 1);
         expected = quantise_one(x(i, j), book, place, i, j);
-        if (book.scheme == Scheme::two_dither) expected = 2 * expected + quantise_one(x(i, j), book, place, i, j, 1);
+        if (book.scheme == Scheme::two_dither)
+          expected = 2 * expected + quantise_one(x(i, j), book, place, i, j, 1);
         ASSERT_EQ(got, expected) << name(book.scheme) << " " << i << " " << j;
       }
   }
@@ -129,7 +132,8 @@ TEST(Quantiser, BitsDoNotDependOnThreadsChunksOrderOrWidth) {
   const CodeBook book = book_of(Scheme::triangular, 37, 3);
   const BitMatrix whole = quantise(view(x), book, {.seed = 1}, Missing::error, 1);
   EXPECT_EQ(whole, quantise(view(x), book, {.seed = 1}, Missing::error, 5));
-  EXPECT_EQ(whole, quantise(MatrixView<double>{transposed.values.data(), 1500, 37, 1, 1500}, book, {.seed = 1}));
+  EXPECT_EQ(whole,
+            quantise(MatrixView<double>{transposed.values.data(), 1500, 37, 1, 1500}, book, {.seed = 1}));
   EXPECT_EQ(quantise(view(rounded), book, {}), quantise(row_major(single.data(), 1500, 37), book, {}));
   for (size_t first : {0, 1, 63, 700}) {
     const size_t count = 1500 - first - 100;
@@ -156,9 +160,11 @@ TEST(Quantiser, RefusesWhatIsNotANumberAndSaysWhere) {
   EXPECT_FALSE(masked.seen(130, 2));
   EXPECT_TRUE(masked.seen(131, 2));
   x(7, 1) = INFINITY;
-  EXPECT_THAT(message_of([&] { quantise(view(x), book, {}, Missing::mask); }), HasSubstr("row 7, column 1 is infinite"));
+  EXPECT_THAT(message_of([&] { quantise(view(x), book, {}, Missing::mask); }),
+              HasSubstr("row 7, column 1 is infinite"));
   EXPECT_THAT(message_of([&] { quantise(view(Dense(0, 3)), book, {}); }), HasSubstr("no rows"));
-  EXPECT_THAT(message_of([&] { quantise(view(Dense(5, 2)), book, {}); }), HasSubstr("2 columns, the ranges are for 3"));
+  EXPECT_THAT(message_of([&] { quantise(view(Dense(5, 2)), book, {}); }),
+              HasSubstr("2 columns, the ranges are for 3"));
 }
 
 TEST(Quantiser, WrongCodeBooksAreNamed) {
@@ -191,7 +197,8 @@ TEST(Ranges, FollowTheBalanceOfBiasAndNoise) {
   const double ratio = 64000 / std::log(60.0);
   EXPECT_DOUBLE_EQ(moment_range(Problem::covariance, 1, 4, 64000, 60), std::pow(ratio, 1.0 / 8));
   EXPECT_DOUBLE_EQ(moment_range(Problem::regression, 1, 4, 64000, 60), std::pow(ratio, 1.0 / 6));
-  EXPECT_DOUBLE_EQ(moment_range(Problem::completion, 1, 2, 64000, 40), std::pow(64000 / (40 * std::log(80.0)), 0.25));
+  EXPECT_DOUBLE_EQ(moment_range(Problem::completion, 1, 2, 64000, 40),
+                   std::pow(64000 / (40 * std::log(80.0)), 0.25));
   EXPECT_DOUBLE_EQ(light_tail_range(2, 1000), 2 * std::sqrt(std::log(1000.0)));
   const PilotRange p = pilot_range({0, 10, 5, 2, 8}, 0.25);
   EXPECT_DOUBLE_EQ(p.centre, 5);

@@ -30,9 +30,13 @@ std::vector<double> decode_column(const BitMatrix& y) {
   return out;
 }
 
-double rate(size_t d, size_t n) { return std::sqrt(std::log(std::max<double>(2, d)) / static_cast<double>(n)); }
+double rate(size_t d, size_t n) {
+  return std::sqrt(std::log(std::max<double>(2, d)) / static_cast<double>(n));
+}
 
-double mean_of(const std::vector<double>& v) { return std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(v.size()); }
+double mean_of(const std::vector<double>& v) {
+  return std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(v.size());
+}
 
 // Candidates from the largest down, so that each solution starts the next; results in the caller's order.
 void for_decreasing(const std::vector<double>& candidates, const std::function<void(size_t)>& body) {
@@ -48,7 +52,8 @@ LambdaChoice choose(const std::vector<double>& candidates, std::vector<double> c
 }
 
 void check_folds(size_t n, unsigned folds, const std::vector<double>& candidates) {
-  if (folds < 2 || folds > n) fail(ErrorCode::usage, folds, " folds of ", n, " rows: give from 2 to as many folds as rows");
+  if (folds < 2 || folds > n)
+    fail(ErrorCode::usage, folds, " folds of ", n, " rows: give from 2 to as many folds as rows");
   if (candidates.empty()) fail(ErrorCode::usage, "no candidates for lambda");
 }
 
@@ -60,8 +65,9 @@ std::vector<size_t> support_of(const std::vector<double>& coefficients) {
 }
 
 // covariates: n x |S|, curvature_bias: what each row's x x^T holds too much of on the diagonal.
-std::vector<double> sandwich(const RowMajor& x, const std::vector<double>& y, const Eigen::VectorXd& curvature_bias,
-                             const std::vector<size_t>& support, const std::vector<double>& coefficients) {
+std::vector<double> sandwich(const RowMajor& x, const std::vector<double>& y,
+                             const Eigen::VectorXd& curvature_bias, const std::vector<size_t>& support,
+                             const std::vector<double>& coefficients) {
   std::vector<double> out(coefficients.size(), 0.0);
   if (support.empty()) return out;
   const auto n = static_cast<double>(y.size());
@@ -99,7 +105,8 @@ LassoFit lasso_full(const Matrix& x, const BitMatrix& y, double truncation, cons
 RegressionCounts::RegressionCounts(CodeBook x, CodeBook y, Pairing pairing)
     : gram_(std::move(x), pairing), y_book_(std::move(y)) {
   y_book_.validate();
-  if (y_book_.columns() != 1) fail(ErrorCode::input, "y has ", y_book_.columns(), " columns; regression takes one");
+  if (y_book_.columns() != 1)
+    fail(ErrorCode::input, "y has ", y_book_.columns(), " columns; regression takes one");
   if (y_book_.scheme == Scheme::two_dither)
     fail(ErrorCode::usage, "y needs no second dither: take one_bit, triangular or multi_bit for it");
   cross_.assign(gram_.columns(), 0);
@@ -107,7 +114,8 @@ RegressionCounts::RegressionCounts(CodeBook x, CodeBook y, Pairing pairing)
 
 void RegressionCounts::add(const BitMatrix& x, const BitMatrix& y, unsigned threads) {
   check_rows(x.rows(), y);
-  if (!(y.book() == y_book_)) fail(ErrorCode::input, "these bits of y were taken with another range or scheme");
+  if (!(y.book() == y_book_))
+    fail(ErrorCode::input, "these bits of y were taken with another range or scheme");
   if (x.has_mask()) fail(ErrorCode::input, "x has missing values; regression needs complete rows");
   if (x.place().seed == y.place().seed && x.place().stream == y.place().stream)
     fail(ErrorCode::input, "x and y were quantised with the same dithers: give y a stream of its own");
@@ -117,14 +125,16 @@ void RegressionCounts::add(const BitMatrix& x, const BitMatrix& y, unsigned thre
   for (size_t j = 0; j < x.columns(); ++j)
     for (unsigned p = 0; p < x_planes; ++p)
       for (unsigned q = 0; q < y_planes; ++q) {
-        const auto differ = static_cast<int64_t>(kernels().xor_count(x.plane(p, j), y.plane(q, 0), x.words()));
+        const auto differ =
+            static_cast<int64_t>(kernels().xor_count(x.plane(p, j), y.plane(q, 0), x.words()));
         const unsigned shift = (two ? 0 : x_planes - 1 - p) + (y_planes - 1 - q);
         cross_[j] += (static_cast<int64_t>(x.rows()) - 2 * differ) << shift;
       }
 }
 
 void RegressionCounts::merge(const RegressionCounts& other) {
-  if (!(y_book_ == other.y_book_)) fail(ErrorCode::input, "these bits of y were taken with another range or scheme");
+  if (!(y_book_ == other.y_book_))
+    fail(ErrorCode::input, "these bits of y were taken with another range or scheme");
   gram_.merge(other.gram_);
   std::transform(cross_.begin(), cross_.end(), other.cross_.begin(), cross_.begin(), std::plus<>());
 }
@@ -132,7 +142,8 @@ void RegressionCounts::merge(const RegressionCounts& other) {
 RegressionCounts RegressionCounts::without(const RegressionCounts& whole, const RegressionCounts& part) {
   RegressionCounts rest = whole;
   rest.gram_ = CovarianceCounts::without(whole.gram_, part.gram_);
-  std::transform(rest.cross_.begin(), rest.cross_.end(), part.cross_.begin(), rest.cross_.begin(), std::minus<>());
+  std::transform(rest.cross_.begin(), rest.cross_.end(), part.cross_.begin(), rest.cross_.begin(),
+                 std::minus<>());
   return rest;
 }
 
@@ -156,7 +167,8 @@ RegressionCounts RegressionCounts::from_state(CovarianceCounts gram, CodeBook y,
 }
 
 LambdaChoice choose_lambda_full(const Matrix& x, const BitMatrix& y, double truncation,
-                                const std::vector<double>& candidates, unsigned folds, const LassoOptions& options) {
+                                const std::vector<double>& candidates, unsigned folds,
+                                const LassoOptions& options) {
   check_rows(rows(x), y);
   const size_t n = rows(x), d = cols(x);
   check_folds(n, folds, candidates);
@@ -177,8 +189,10 @@ LambdaChoice choose_lambda_full(const Matrix& x, const BitMatrix& y, double trun
       for (size_t i = first; i < end; ++i) {
         double predicted = 0;
         for (size_t j : support)
-          predicted += fit.coefficients[j] *
-                       std::visit([&](const auto& v) { return std::clamp<double>(v(i, j), -truncation, truncation); }, x);
+          predicted +=
+              fit.coefficients[j] *
+              std::visit([&](const auto& v) { return std::clamp<double>(v(i, j), -truncation, truncation); },
+                         x);
         loss += predicted * predicted / 2 - values[i] * predicted;
       }
       criterion[c] += loss / static_cast<double>(n);
@@ -188,7 +202,8 @@ LambdaChoice choose_lambda_full(const Matrix& x, const BitMatrix& y, double trun
 }
 
 LambdaChoice choose_lambda_quantised(const BitMatrix& x, const BitMatrix& y, Pairing pairing,
-                                     const std::vector<double>& candidates, unsigned folds, const LassoOptions& options) {
+                                     const std::vector<double>& candidates, unsigned folds,
+                                     const LassoOptions& options) {
   check_rows(x.rows(), y);
   check_folds(x.rows(), folds, candidates);
   RegressionCounts whole(x.book(), y.book(), pairing);
@@ -232,7 +247,8 @@ std::vector<double> lasso_errors_full(const Matrix& x, const BitMatrix& y, doubl
                 std::clamp<double>(view(i, support[k]), -truncation, truncation);
       },
       x);
-  return sandwich(part, decode_column(y), Eigen::VectorXd::Zero(static_cast<Index>(support.size())), support, coefficients);
+  return sandwich(part, decode_column(y), Eigen::VectorXd::Zero(static_cast<Index>(support.size())), support,
+                  coefficients);
 }
 
 std::vector<double> lasso_errors_quantised(const BitMatrix& x, const BitMatrix& y,

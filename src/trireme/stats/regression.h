@@ -3,8 +3,8 @@
 //
 //   minimise  1/2 theta^T G theta - b^T theta + lambda |theta|_1,   optionally subject to |theta|_1 <= radius
 //
-// G estimates E x x^T, b estimates E y x. With full-precision covariates G is positive semidefinite; from quantised ones it
-// is not, and without the l1 ball the objective may have no minimum.
+// G estimates E x x^T, b estimates E y x. With full-precision covariates G is positive semidefinite; from
+// quantised ones it is not, and without the l1 ball the objective may have no minimum.
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -19,7 +19,8 @@
 namespace trireme::stats {
 
 enum class LassoPath {
-  automatic,      // convex where G is positive semidefinite; else the l1 ball where a radius is given; else projected
+  automatic,      // convex where G is positive semidefinite; else the l1 ball where a radius is given; else
+                  // projected
   convex,         // refuses an indefinite G
   l1_ball,        // needs a radius; proximal gradient with the exact step for penalty and ball together
   psd_projected,  // G's negative eigenvalues set to 0, then convex
@@ -50,11 +51,12 @@ struct LassoFit {
 // From the Gram matrix and b. Error(input) when G is indefinite and path = convex, or shapes differ.
 LassoFit lasso_gram(const Dense& gram, const std::vector<double>& b, const LassoOptions& options);
 
-// Full-precision x (n x d), entries truncated at +-truncation; y: n rows of one column of codes, in the same row order.
-// Only the columns of G that become active are computed. first/end pick rows for cross-validation.
+// Full-precision x (n x d), entries truncated at +-truncation; y: n rows of one column of codes, in the same
+// row order. Only the columns of G that become active are computed. first/end pick rows for cross-validation.
 LassoFit lasso_full(const Matrix& x, const BitMatrix& y, double truncation, const LassoOptions& options);
 
-// --- Quantised covariates ---------------------------------------------------------------------------------------------
+// --- Quantised covariates
+// ---------------------------------------------------------------------------------------------
 
 // G and b from bits; integer counts that add.
 class RegressionCounts {
@@ -78,25 +80,30 @@ class RegressionCounts {
   std::vector<int64_t> cross_;
 };
 
-// lambda / (scale_x scale_y sqrt(log d / n)) by K folds of consecutive rows: held-out 1/2 theta^T G theta - b^T theta, which
-// needs no full-precision y. Candidates are multiples; the solver takes them from the largest down.
+// lambda / (scale_x scale_y sqrt(log d / n)) by K folds of consecutive rows: held-out 1/2 theta^T G theta -
+// b^T theta, which needs no full-precision y. Candidates are multiples; the solver takes them from the
+// largest down.
 struct LambdaChoice {
   double multiple = 0;
   std::vector<double> criterion;
 };
 LambdaChoice choose_lambda_full(const Matrix& x, const BitMatrix& y, double truncation,
-                                const std::vector<double>& candidates, unsigned folds, const LassoOptions& options);
+                                const std::vector<double>& candidates, unsigned folds,
+                                const LassoOptions& options);
 LambdaChoice choose_lambda_quantised(const BitMatrix& x, const BitMatrix& y, Pairing pairing,
-                                     const std::vector<double>& candidates, unsigned folds, const LassoOptions& options);
+                                     const std::vector<double>& candidates, unsigned folds,
+                                     const LassoOptions& options);
 
-// Standard errors of the coefficients on the support, given the support: sandwich G_S^-1 Var(score) G_S^-1 / n with the
-// per-row score y x_S - (x x^T)_S theta from full-precision (x) or decoded (bits) rows; 0 off the support.
+// Standard errors of the coefficients on the support, given the support: sandwich G_S^-1 Var(score) G_S^-1 /
+// n with the per-row score y x_S - (x x^T)_S theta from full-precision (x) or decoded (bits) rows; 0 off the
+// support.
 std::vector<double> lasso_errors_full(const Matrix& x, const BitMatrix& y, double truncation,
                                       const std::vector<double>& coefficients);
 std::vector<double> lasso_errors_quantised(const BitMatrix& x, const BitMatrix& y,
                                            const std::vector<double>& coefficients);
 
-// --- Pieces, for tests ------------------------------------------------------------------------------------------------
+// --- Pieces, for tests
+// ------------------------------------------------------------------------------------------------
 
 // Minimises 1/2 |z - point|^2 + cut |z|_1 subject to |z|_1 <= radius, exactly.
 std::vector<double> prox_l1_ball(const std::vector<double>& point, double cut, double radius);

@@ -37,7 +37,9 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
   return std::sqrt(sum);
 }
 
-double rate(size_t d, size_t n) { return std::sqrt(std::log(static_cast<double>(d)) / static_cast<double>(n)); }
+double rate(size_t d, size_t n) {
+  return std::sqrt(std::log(static_cast<double>(d)) / static_cast<double>(n));
+}
 
 std::string message_of(const std::function<void()>& call) {
   try {
@@ -167,7 +169,8 @@ TEST(Regression, QuantisedMomentsAreThoseOfDecodedValues) {
     for (size_t j = 0; j < 9; ++j) {
       double sum = 0;
       for (size_t i = 0; i < 333; ++i)
-        sum += y.value(i, 0) * (scheme == Scheme::two_dither ? (x.value(i, j, 0) + x.value(i, j, 1)) / 2 : x.value(i, j));
+        sum += y.value(i, 0) *
+               (scheme == Scheme::two_dither ? (x.value(i, j, 0) + x.value(i, j, 1)) / 2 : x.value(i, j));
       EXPECT_NEAR(counts.cross()[j], sum / 333, 1e-12);
     }
   }
@@ -186,8 +189,9 @@ TEST(Regression, QuantisedCovariatesRecoverInTheBall) {
       RegressionCounts counts(book_of(scheme, d, g), y.book());
       counts.add(quantise(view(task.x), counts.gram_counts().book(), {}), y);
       const double multiple = scheme == Scheme::triangular ? 0.35 : 0.5;
-      const LassoFit fit = lasso_gram(counts.gram(), counts.cross(),
-                                      {.lambda = multiple * g * g * rate(d, n), .radius = 1.5 * std::sqrt(5.0)});
+      const LassoFit fit =
+          lasso_gram(counts.gram(), counts.cross(),
+                     {.lambda = multiple * g * g * rate(d, n), .radius = 1.5 * std::sqrt(5.0)});
       EXPECT_TRUE(fit.converged);
       (scheme == Scheme::triangular ? triangular : pairs) += distance(fit.coefficients, task.theta) / trials;
     }
@@ -202,7 +206,8 @@ TEST(Regression, FoldsChooseLambdaNearTheBest) {
   const std::vector<double> candidates{0.2, 0.4, 0.6, 0.8, 1.0, 1.4, 2.0};
   std::vector<double> errors;
   for (double c : candidates)
-    errors.push_back(distance(lasso_full(view(task.x), y, 1e9, {.lambda = c * 3 * rate(60, 4000)}).coefficients, task.theta));
+    errors.push_back(distance(
+        lasso_full(view(task.x), y, 1e9, {.lambda = c * 3 * rate(60, 4000)}).coefficients, task.theta));
   const LambdaChoice full = choose_lambda_full(view(task.x), y, 1e9, candidates, 5, {});
   const auto at = std::find(candidates.begin(), candidates.end(), full.multiple) - candidates.begin();
   EXPECT_LE(errors[static_cast<size_t>(at)], 1.25 * *std::min_element(errors.begin(), errors.end()));
@@ -216,11 +221,13 @@ TEST(Regression, StandardErrorsCoverTheTruthOnAnUnpenalisedFit) {
   int covered = 0, covered_bits = 0, total = 0;
   for (int t = 0; t < 60; ++t) {
     const Task task = make_task(2000, 4, 4, 900 + t);
-    const BitMatrix y = quantise(view(task.y), book_of(Scheme::one_bit, 1, 6), {.seed = static_cast<uint64_t>(t), .stream = 1});
+    const BitMatrix y = quantise(view(task.y), book_of(Scheme::one_bit, 1, 6),
+                                 {.seed = static_cast<uint64_t>(t), .stream = 1});
     const LassoFit fit = lasso_full(view(task.x), y, 1e9, {.lambda = 0});
     const std::vector<double> error = lasso_errors_full(view(task.x), y, 1e9, fit.coefficients);
     RegressionCounts counts(book_of(Scheme::triangular, 4, 5), y.book());
-    const BitMatrix x = quantise(view(task.x), counts.gram_counts().book(), {.seed = static_cast<uint64_t>(t)});
+    const BitMatrix x =
+        quantise(view(task.x), counts.gram_counts().book(), {.seed = static_cast<uint64_t>(t)});
     counts.add(x, y);
     const LassoFit bits = lasso_gram(counts.gram(), counts.cross(), {.lambda = 0});
     const std::vector<double> bits_error = lasso_errors_quantised(x, y, bits.coefficients);

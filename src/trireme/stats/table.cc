@@ -13,7 +13,8 @@ namespace {
 
 std::string_view trimmed(std::string_view s) {
   while (!s.empty() && (s.front() == ' ' || s.front() == '\t' || s.front() == '"')) s.remove_prefix(1);
-  while (!s.empty() && (s.back() == ' ' || s.back() == '\t' || s.back() == '\r' || s.back() == '"')) s.remove_suffix(1);
+  while (!s.empty() && (s.back() == ' ' || s.back() == '\t' || s.back() == '\r' || s.back() == '"'))
+    s.remove_suffix(1);
   return s;
 }
 
@@ -50,13 +51,16 @@ struct NpyType {
   size_t size;
   double (*read)(const char*, size_t);
 };
-constexpr NpyType kTypes[] = {{"<f8", 8, element<double>},   {"<f4", 4, element<float>},    {"<i8", 8, element<int64_t>},
-                              {"<i4", 4, element<int32_t>},  {"<u4", 4, element<uint32_t>}, {"|u1", 1, element<uint8_t>},
+constexpr NpyType kTypes[] = {{"<f8", 8, element<double>},   {"<f4", 4, element<float>},
+                              {"<i8", 8, element<int64_t>},  {"<i4", 4, element<int32_t>},
+                              {"<u4", 4, element<uint32_t>}, {"|u1", 1, element<uint8_t>},
                               {"|i1", 1, element<int8_t>}};
 
-std::string header_field(const std::string& header, const char* pattern, const std::string& name, const char* what) {
+std::string header_field(const std::string& header, const char* pattern, const std::string& name,
+                         const char* what) {
   std::smatch found;
-  if (!std::regex_search(header, found, std::regex(pattern))) fail(ErrorCode::input, name, ": no ", what, " in the .npy header");
+  if (!std::regex_search(header, found, std::regex(pattern)))
+    fail(ErrorCode::input, name, ": no ", what, " in the .npy header");
   return found[1];
 }
 
@@ -78,12 +82,14 @@ Dense parse_csv(const std::string& text, const std::string& name) {
     for (size_t j = 0; j < fields.size(); ++j)
       if (!parse_number(fields[j], values[j])) {
         if (out.rows > 0 || line_number > 1)
-          fail(ErrorCode::input, name, ":", line_number, ": \"", std::string(trimmed(fields[j])), "\" is not a number");
+          fail(ErrorCode::input, name, ":", line_number, ": \"", std::string(trimmed(fields[j])),
+               "\" is not a number");
         numeric = false;
       }
     if (out.cols == 0) out.cols = fields.size();
     if (fields.size() != out.cols)
-      fail(ErrorCode::input, name, ":", line_number, ": ", fields.size(), " fields, the lines before have ", out.cols);
+      fail(ErrorCode::input, name, ":", line_number, ": ", fields.size(), " fields, the lines before have ",
+           out.cols);
     if (!numeric) continue;  // the line of names
     out.values.insert(out.values.end(), values.begin(), values.end());
     ++out.rows;
@@ -93,27 +99,32 @@ Dense parse_csv(const std::string& text, const std::string& name) {
 }
 
 Dense parse_npy(const std::string& bytes, const std::string& name) {
-  if (bytes.size() < 12 || bytes.compare(0, 6, "\x93NUMPY") != 0) fail(ErrorCode::input, name, ": not a .npy file");
+  if (bytes.size() < 12 || bytes.compare(0, 6, "\x93NUMPY") != 0)
+    fail(ErrorCode::input, name, ": not a .npy file");
   const bool wide = bytes[6] >= 2;
   size_t length = 0;
-  for (size_t i = 0; i < (wide ? 4u : 2u); ++i) length |= size_t{static_cast<unsigned char>(bytes[8 + i])} << (8 * i);
+  for (size_t i = 0; i < (wide ? 4u : 2u); ++i)
+    length |= size_t{static_cast<unsigned char>(bytes[8 + i])} << (8 * i);
   const size_t start = (wide ? 12 : 10) + length;
   if (bytes.size() < start) fail(ErrorCode::input, name, ": cut short in its header");
   const std::string header = bytes.substr(wide ? 12 : 10, length);
   const std::string code = header_field(header, "'descr': *'([^']*)'", name, "element type");
-  const bool by_columns = header_field(header, "'fortran_order': *(True|False)", name, "memory order") == "True";
+  const bool by_columns =
+      header_field(header, "'fortran_order': *(True|False)", name, "memory order") == "True";
   const std::string shape = header_field(header, "'shape': *\\(([0-9, ]*)\\)", name, "shape");
   std::vector<size_t> sizes;
   for (const std::string_view field : split(shape)) {
     double value = 0;
     if (!trimmed(field).empty() && parse_number(field, value)) sizes.push_back(static_cast<size_t>(value));
   }
-  if (sizes.empty() || sizes.size() > 2) fail(ErrorCode::input, name, ": shape (", shape, "); give a vector or a matrix");
+  if (sizes.empty() || sizes.size() > 2)
+    fail(ErrorCode::input, name, ": shape (", shape, "); give a vector or a matrix");
   if (sizes.size() == 1) sizes.push_back(1);
   for (const NpyType& type : kTypes) {
     if (code != type.code) continue;
     const size_t count = (bytes.size() - start) / type.size;
-    if (sizes[1] != 0 && count / sizes[1] < sizes[0]) fail(ErrorCode::input, name, ": cut short; copy the file again");
+    if (sizes[1] != 0 && count / sizes[1] < sizes[0])
+      fail(ErrorCode::input, name, ": cut short; copy the file again");
     Dense out(sizes[0], sizes[1]);
     for (size_t i = 0; i < out.rows; ++i)
       for (size_t j = 0; j < out.cols; ++j)
@@ -132,7 +143,8 @@ Dense read_table(const std::filesystem::path& path) {
 }
 
 std::string to_npy(const Dense& table) {
-  const std::string shape = table.cols == 1 ? cat("(", table.rows, ",)") : cat("(", table.rows, ", ", table.cols, ")");
+  const std::string shape =
+      table.cols == 1 ? cat("(", table.rows, ",)") : cat("(", table.rows, ", ", table.cols, ")");
   std::string header = "{'descr': '<f8', 'fortran_order': False, 'shape': " + shape + ", }";
   header.append(63 - (10 + header.size()) % 64, ' ').push_back('\n');
   std::string out("\x93NUMPY\x01\x00", 8);

@@ -8,8 +8,8 @@
 
 namespace trireme::stats {
 
-// By extension. A 1-D .npy is one column. CSV: commas, an optional line of names, empty fields and "nan" are NaN.
-// Throws Error(input) that names the file, and the line or header field that cannot be used.
+// By extension. A 1-D .npy is one column. CSV: commas, an optional line of names, empty fields and "nan" are
+// NaN. Throws Error(input) that names the file, and the line or header field that cannot be used.
 Dense read_table(const std::filesystem::path& path);
 Dense parse_csv(const std::string& text, const std::string& name);
 Dense parse_npy(const std::string& bytes, const std::string& name);

@@ -33,7 +33,8 @@ TEST(Table, CsvWithNamesGapsAndWindowsLines) {
 }
 
 TEST(Table, CsvErrorsNameTheLine) {
-  EXPECT_THAT(message_of([] { parse_csv("1,2\n3,x\n", "t.csv"); }), HasSubstr("t.csv:2: \"x\" is not a number"));
+  EXPECT_THAT(message_of([] { parse_csv("1,2\n3,x\n", "t.csv"); }),
+              HasSubstr("t.csv:2: \"x\" is not a number"));
   EXPECT_THAT(message_of([] { parse_csv("1,2\n3\n", "t.csv"); }), HasSubstr("t.csv:2: 1 fields"));
   EXPECT_THAT(message_of([] { parse_csv("a,b\n", "t.csv"); }), HasSubstr("no rows"));
 }
@@ -46,7 +47,8 @@ TEST(Table, NpyReadsBackWhatItWrites) {
   EXPECT_EQ(parse_npy(bytes, "t.npy"), t);
   Dense column(4, 1, 2.5);
   EXPECT_EQ(parse_npy(to_npy(column), "t.npy"), column);
-  EXPECT_THAT(message_of([&] { parse_npy(bytes.substr(0, bytes.size() - 1), "t.npy"); }), HasSubstr("cut short"));
+  EXPECT_THAT(message_of([&] { parse_npy(bytes.substr(0, bytes.size() - 1), "t.npy"); }),
+              HasSubstr("cut short"));
   EXPECT_THAT(message_of([&] { parse_npy("hello, world", "t.npy"); }), HasSubstr("not a .npy"));
   std::string other = bytes;
   other.replace(other.find("<f8"), 3, "<c8");

@@ -35,7 +35,9 @@ inline double block_covariance(size_t i, size_t j) {
   return i / 4 == j / 4 ? std::pow(0.6, std::abs(static_cast<double>(i) - static_cast<double>(j))) : 0.0;
 }
 
-inline Matrix view(const Dense& x) { return row_major(x.values.data(), x.rows, x.cols); }
+inline Matrix view(const Dense& x) {
+  return row_major(x.values.data(), x.rows, x.cols);
+}
 
 inline CodeBook book_of(Scheme scheme, size_t d, double range, unsigned bits = 0) {
   CodeBook book;
