@@ -356,8 +356,9 @@ void add_common(CLI::App& app, Arguments& a, const char* input) {
   app.add_option("-o,--out", a.out, "write the result as .npy instead of printing it")->type_name("FILE");
 }
 
-CLI::App& subcommand(CLI::App& app, const char* name, const char* help) {
+CLI::App& subcommand(CLI::App& app, const char* name, const char* help, const char* example) {
   CLI::App* sub = app.add_subcommand(name, help);
+  sub->footer(cat("Example:\n  trireme stats ", name, " ", example));
   return *sub;
 }
 
@@ -367,9 +368,10 @@ std::function<int()> setup_stats(CLI::App& app) {
   auto a = std::make_shared<Arguments>();
   auto chosen = std::make_shared<std::function<int(const Arguments&)>>();
   app.require_subcommand(1);
-  CLI::App& mean = subcommand(app, "mean", "column means from one bit a value");
+  CLI::App& mean = subcommand(app, "mean", "column means from one bit a value", "samples.csv --gamma pilot");
   add_common(mean, *a, "table (.npy, .csv), or .bits files to pool");
-  CLI::App& covariance = subcommand(app, "covariance", "covariance of the columns from 2 bits a value");
+  CLI::App& covariance = subcommand(app, "covariance", "covariance of the columns from 2 bits a value",
+                                    "samples.npy --threshold hard -o covariance.npy");
   add_common(covariance, *a, "table (.npy, .csv), or .bits files to pool");
   for (CLI::App* sub : {&mean, &covariance}) {
     sub->add_option("--eta", a->eta, "truncation below gamma, for privacy");
@@ -390,7 +392,8 @@ std::function<int()> setup_stats(CLI::App& app) {
       ->capture_default_str();
   covariance.add_flag("--centred", a->centred, "the columns have mean 0");
   covariance.add_flag("--errors", a->errors, "standard errors of the entries");
-  CLI::App& regression = subcommand(app, "regression", "sparse regression from one bit a response");
+  CLI::App& regression = subcommand(app, "regression", "sparse regression from one bit a response",
+                                    "x.npy --y y.npy --quantize-x --radius 3");
   add_common(regression, *a, "covariates (.npy, .csv)");
   regression.add_option("--y", a->y, "responses (.npy, .csv)")->required()->type_name("FILE");
   regression.add_flag("--quantize-x", a->quantise_x, "2 bits a covariate too");
@@ -399,7 +402,8 @@ std::function<int()> setup_stats(CLI::App& app) {
   regression.add_option("--radius", a->radius, "l1 ball, at least the coefficients' l1 norm");
   regression.add_option("--truncation", a->truncation, "clip full-precision covariates (heavy tails)");
   regression.add_flag("--centred", a->centred, "leave the columns' means in");
-  CLI::App& complete = subcommand(app, "complete", "low-rank matrix from one bit an observed entry");
+  CLI::App& complete = subcommand(app, "complete", "low-rank matrix from one bit an observed entry",
+                                  "ratings.csv --shape 40x60 --bound 1 -o matrix.npy");
   add_common(complete, *a, "observations (.npy, .csv): row, column, value");
   complete.add_option("--shape", a->shape, "ROWSxCOLUMNS; by default what the indices reach");
   complete.add_option("--bound", a->bound, "largest absolute entry; by default the largest observed value");

@@ -170,7 +170,7 @@ def quantised(trials):
 
 
 def completion(trials):
-    rng, sizes, d = np.random.default_rng(3), [16000, 32000, 64000, 128000], 40
+    rng, sizes, d = np.random.default_rng(3), [16000 * 2**k for k in range(5)], 40
     settings = [("gamma 2", lambda n: 2.0, None, 0.0229, -0.426),
                 ("gamma 0.5 sqrt(log n)", lambda n: 0.5 * np.sqrt(np.log(n)), None, 0.0169, -0.404),
                 ("t(2.5) noise", lambda n: 0.5 * (n / (d * np.log(2 * d))) ** 0.25, 2.5, 0.0263, -0.209)]
