@@ -205,7 +205,7 @@ CompletionFit complete(const CompletionCounts& counts, const CompletionOptions& 
   const Index d1 = static_cast<Index>(counts.rows()), d2 = static_cast<Index>(counts.cols());
   const double n = static_cast<double>(counts.observations()),
                cells = static_cast<double>(d1) * static_cast<double>(d2);
-  const double rho = 1 / cells;
+  double rho = 1 / cells;
   RowMajor seen(d1, d2), sums(d1, d2);
   for (Index i = 0; i < d1; ++i)
     for (Index j = 0; j < d2; ++j) {
@@ -227,6 +227,13 @@ CompletionFit complete(const CompletionCounts& counts, const CompletionOptions& 
     fit.residual = (theta - z).norm() / std::sqrt(cells);
     const double moved = (z - last).norm() / std::sqrt(cells);
     fit.converged = std::max(fit.residual, moved) <= options.tolerance * options.bound;
+    // Residual balancing (Boyd et al. 2011, 3.4.1), now and then and not for ever, so that convergence is kept: with few
+    // observations the first penalty is far from the best.
+    if (fit.iterations % 10 == 0 && fit.iterations <= 200) {
+      const double factor = fit.residual > 3 * moved ? 2 : moved > 3 * fit.residual ? 0.5 : 1;
+      rho *= factor;
+      w /= factor;
+    }
   }
   fit.matrix = Dense(counts.rows(), counts.cols());
   Eigen::Map<RowMajor>(fit.matrix.values.data(), d1, d2) = z.cwiseMax(-options.bound).cwiseMin(options.bound);

@@ -75,7 +75,7 @@ struct CompletionFit {
   std::string warning;  // one line, or empty
 };
 
-// ADMM: Theta fits the data inside the box, Z is low rank, penalty 1 / (rows cols). Singular values come from
+// ADMM: Theta fits the data inside the box, Z is low rank, penalty 1 / (rows cols) at first. Singular values come from
 // a block power iteration started from the last iterate's, so that large matrices cost a few products each
 // step.
 CompletionFit complete(const CompletionCounts& counts, const CompletionOptions& options);
