@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <future>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -100,7 +99,6 @@ class Trainer {
   Inputs training_inputs(int64_t micro) const;
   uint64_t random_seed(int64_t step, int64_t micro) const;
   void share_buffers();
-  void together(const std::function<void()>& work);
   bool exchanges() const { return group_->size() > 1 && strategy_ != comm::Strategy::off; }
   std::vector<at::Tensor> buffers() const;
   std::vector<const graph::Parameter*> persistent() const;
@@ -469,24 +467,10 @@ std::optional<double> Trainer::evaluate(int64_t step) {
   return loss;
 }
 
-// Runs `work` on all ranks at once. It may take longer than a wait's time-out, on one rank alone: messages
-// keep the others patient.
-void Trainer::together(const std::function<void()>& work) {
-  if (group_->size() == 1) return work();
-  auto running = std::async(std::launch::async, work);
-  const std::chrono::duration<double> interval(config_.transport.timeout.value / 4);
-  for (bool all_done = false; !all_done;) {
-    const bool mine = running.wait_for(interval) == std::future_status::ready;
-    const auto done = gather(*group_, uint64_t{mine ? 1U : 0U});
-    all_done = std::find(done.begin(), done.end(), 0U) == done.end();
-  }
-  running.get();
-}
-
 void Trainer::save(int64_t step) {
   const Span span(&tracer_, "main", "checkpoint");
   share_buffers();
-  together([&] {
+  run_together(*group_, config_.transport.timeout, [&] {
     if (!out_) return;
     Checkpoint c{.step = step,
                  .samples = samples_,
