@@ -328,6 +328,16 @@ def test_evaluation_is_the_mean_over_the_held_out_samples(tmp_path):
     assert [row.get("eval_loss") for row in metrics] == [None, pytest.approx(wanted, rel=1e-6), pytest.approx(wanted, rel=1e-6)]
 
 
+def test_weights_of_a_checkpoint_start_another_run(tmp_path):
+    module, data = make("gpt")  # with a tied weight, which is stored once
+    config = prepare(tmp_path, module, data, ADAMW, steps=5)
+    config.write_text(config.read_text().replace("shuffle = false", "shuffle = false\neval_share = 0.1"))
+    first = trireme(config, tmp_path / "first")
+    still = trireme(config, tmp_path / "second", "--set", f"model.weights={tmp_path}/first/checkpoints/step_5",
+                    "--set", "optim.lr=0", "--set", "train.steps=1")
+    assert still[0]["step"] == 1 and still[0]["eval_loss"] == first[-1]["eval_loss"]
+
+
 class Overflowing(torch.nn.Module):
     def __init__(self):
         super().__init__()
