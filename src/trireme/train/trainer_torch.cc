@@ -514,6 +514,7 @@ bool is_due(int64_t every, int64_t step) {
 Summary Trainer::run() {
   const int64_t first = done_steps_ + 1, last = config_.train.steps;
   Progress progress(std::cerr, steady_clock(), context_.terminal, first, last);
+  if (context_.stop != nullptr) context_.stop->heeded = true;
   for (int64_t step = first; step <= last; ++step) {
     StepMetrics m = train_step(step);
     if (config_.train.check_replicas) check_replicas(*group_, trained_, step);
