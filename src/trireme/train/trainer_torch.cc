@@ -160,6 +160,11 @@ Trainer::Trainer(const Config& config, const RankContext& context)
     fail(ErrorCode::usage, "train.batch_per_rank = ", config.train.batch_per_rank, " on ", context.world,
          " ranks: the training data has only ", samples, " samples");
   }
+  if (datasets_.evaluation && datasets_.evaluation->samples() < batch_range_.minimum) {
+    fail(ErrorCode::usage, "evaluation has ", datasets_.evaluation->samples(),
+         " samples, fewer than the batch of ", batch_range_.minimum,
+         " that the graph takes: raise data.eval_share or give a larger evaluation file");
+  }
   connect();
   build_model();
   build_optimizer();
@@ -457,14 +462,13 @@ std::optional<double> Trainer::evaluate(int64_t step) {
   double all_sum = 0, all_counted = 0;
   for (const double s : gather(*group_, sum)) all_sum += s;
   for (const double c : gather(*group_, counted)) all_counted += c;
-  if (all_counted == 0) {
-    fail(ErrorCode::usage, "evaluation has ", samples, " samples, fewer than the graph's batch of ",
-         batch_range_.minimum, ": raise data.eval_share or lower train.batch_per_rank");
-  }
   const double loss = all_sum / all_counted;
-  if (!std::isfinite(loss))
-    fail(ErrorCode::diverged, "the evaluation loss after step ", step, " is not finite");
-  return loss;
+  if (std::isfinite(loss)) return loss;
+  // The training loss is finite, so the run goes on: ending it here would lose what it learned since its
+  // checkpoint.
+  if (context_.rank == 0)
+    log::warning(cat("the evaluation loss after step ", step, " is not finite; it is left out"));
+  return {};
 }
 
 void Trainer::save(int64_t step) {
