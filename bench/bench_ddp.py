@@ -211,20 +211,24 @@ class Bench:
         )
 
     def link(self, lab, link):
-        """Both jobs over one link, which is checked before and after."""
+        """Both jobs over one link, which is checked before and after each cell."""
         lab.set_rate(link)
+        rate = rate_mbit(link)
         seconds = 2 if self.args.quick else 4
         before = lab.delivered_mbit(seconds)
-        rows = [
-            self.cell(lab, job, link, mode)
-            for job in self.args.jobs
-            for mode in self.args.modes
-            if mode in ("fp32", "bf16") or (mode == "floor" and link == "unlimited")
-        ]
-        after = lab.delivered_mbit(seconds)
-        rate = rate_mbit(link)
-        good = rate is None or min(before, after) >= LINK_SHARE * rate
-        return [row | {"link_mbit": [before, after], "link_good": good} for row in rows]
+        rows = []
+        for job in self.args.jobs:
+            for mode in self.args.modes:
+                if mode == "single" or (mode == "floor" and link != "unlimited"):
+                    continue
+                row = self.cell(lab, job, link, mode)
+                after = lab.delivered_mbit(seconds)
+                row |= {"link_mbit": [before, after], "link_good": rate is None or min(before, after) >= LINK_SHARE * rate}
+                if not row["link_good"]:
+                    row |= {"ratio": None, "ratio_interval": None}
+                rows.append(row)
+                before = after
+        return rows
 
     def run(self):
         rows = []

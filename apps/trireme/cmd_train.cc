@@ -108,9 +108,11 @@ int run_rank(const Arguments& arguments, const LaunchPlan& launch, const Resolve
   if (launch.world > 1 && !launch.prefixed_output) log::set_tag(cat("rank ", launch.rank));
   log::info(cat(to_text(launch), out.empty() ? "" : "; output folder ", out.string()));
   train::StopFlag stop;
-  StopWatch watch([&stop](int signal) {
+  const StopWatch watch([&stop](int signal) {
+    if (!stop.heeded) return false;
     log::info(cat("SIG", ::sigabbrev_np(signal), ": stopping after this step; once more ends at once"));
     stop.requested = true;
+    return true;
   });
   train::RankContext context;
   context.rank = launch.rank;
@@ -128,7 +130,6 @@ int run_rank(const Arguments& arguments, const LaunchPlan& launch, const Resolve
   context.terminal = ::isatty(STDERR_FILENO) != 0;
   context.resolved_config = resolved.text;
   context.config_digest = resolved.digest;
-  watch.graceful();
   train::train(resolved.config, context);
   return 0;
 }
@@ -152,8 +153,8 @@ int run(const Arguments& arguments) {
   const auto codecs = built_in_codecs();
   const auto resolved = resolve(arguments, codecs);
   const auto out = choose_out(arguments, launch.rank);
-  // Of the ranks only the one that writes looks, before the others can have made the folder.
-  if (launch.rank == 0 && !launch.prefixed_output) check_out(out, !arguments.resume.empty());
+  // Local ranks need not look: their launcher has. No rank writes before all have come this far.
+  if (!out.empty() && !launch.prefixed_output) check_out(out, !arguments.resume.empty());
   if (arguments.nproc > 1) return start_local_ranks(arguments, out);
   return run_rank(arguments, launch, resolved, codecs, out);
 }

@@ -35,7 +35,7 @@ sigset_t stop_signals() {
   return set;
 }
 
-StopWatch::StopWatch(std::function<void(int)> on_stop) : on_stop_(std::move(on_stop)) {
+StopWatch::StopWatch(std::function<bool(int)> on_stop) : on_stop_(std::move(on_stop)) {
   const sigset_t set = stop_signals();
   ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
   signals_ = ::signalfd(-1, &set, SFD_CLOEXEC);
@@ -62,9 +62,8 @@ void StopWatch::watch() {
     signalfd_siginfo info;
     if (waits[0].revents == 0 || ::read(signals_, &info, sizeof info) != sizeof info) continue;
     const int signal = static_cast<int>(info.ssi_signo);
-    if (stopping || !graceful_) end_by(signal);
+    if (stopping || !on_stop_(signal)) end_by(signal);
     stopping = true;
-    on_stop_(signal);
   }
 }
 

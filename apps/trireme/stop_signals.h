@@ -1,7 +1,6 @@
 #pragma once
 // SIGINT, SIGTERM and SIGHUP without handlers: they are blocked in all threads and read where they are waited
 // for.
-#include <atomic>
 #include <csignal>
 #include <functional>
 #include <thread>
@@ -15,18 +14,16 @@ sigset_t stop_signals();
 // the mask.
 class StopWatch {
  public:
-  // `on_stop` runs in the watching thread for the first signal after graceful(); a signal before that, or a
-  // second one, ends the process as if it were not watched.
-  explicit StopWatch(std::function<void(int signal)> on_stop);
+  // `on_stop` runs in the watching thread for the first signal and says whether the program will now stop by
+  // itself. If it will not, and at a second signal, the process ends as if it were not watched.
+  explicit StopWatch(std::function<bool(int signal)> on_stop);
   ~StopWatch();
   StopWatch(const StopWatch&) = delete;
   StopWatch& operator=(const StopWatch&) = delete;
-  void graceful() { graceful_ = true; }
 
  private:
   void watch();
-  std::function<void(int)> on_stop_;
-  std::atomic<bool> graceful_{false};
+  std::function<bool(int)> on_stop_;
   int signals_ = -1, ended_ = -1;  // signalfd, eventfd
   std::thread thread_;
 };

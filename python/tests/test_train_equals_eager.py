@@ -328,6 +328,16 @@ def test_evaluation_is_the_mean_over_the_held_out_samples(tmp_path):
     assert [row.get("eval_loss") for row in metrics] == [None, pytest.approx(wanted, rel=1e-6), pytest.approx(wanted, rel=1e-6)]
 
 
+def test_weights_of_a_checkpoint_start_another_run(tmp_path):
+    module, data = make("gpt")  # with a tied weight, which is stored once
+    config = prepare(tmp_path, module, data, ADAMW, steps=5)
+    config.write_text(config.read_text().replace("shuffle = false", "shuffle = false\neval_share = 0.1"))
+    first = trireme(config, tmp_path / "first")
+    still = trireme(config, tmp_path / "second", "--set", f"model.weights={tmp_path}/first/checkpoints/step_5",
+                    "--set", "optim.lr=0", "--set", "train.steps=1")
+    assert still[0]["step"] == 1 and still[0]["eval_loss"] == first[-1]["eval_loss"]
+
+
 class Overflowing(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -355,6 +365,7 @@ def test_loss_that_is_not_finite_names_step_rank_and_tensor(tmp_path):
     (["train.device=cuda"], ["train.device", "CUDA"]),
     (["train.batch_per_rank=81"], ["train.batch_per_rank = 81", "80 samples"]),
     (['model.freeze=[""]'], ["model.freeze"]),
+    (["data.eval_share=0.0001"], ["data.eval_share"]),
     (['optim.no_decay=["nowhere"]'], ["optim.no_decay", "nowhere"]),
     (["sync.codec=bf17"], ["bf17"]),
 ])
@@ -370,6 +381,26 @@ def test_refusals(tmp_path, sets, parts):
     for part in parts:
         assert part in done.stderr.splitlines()[-1], done.stderr
     assert not (tmp_path / "run/metrics.jsonl").exists()
+
+
+def test_graph_of_a_fixed_batch(tmp_path):
+    module, data = make("gpt")
+    config = prepare(tmp_path, module, data, ADAMW, steps=2)
+    sample = {name: tensor[:BATCH] for name, tensor in data.items()}
+    export.training_graph(module, sample, tmp_path / "model.pt2", dynamic_batch=False)
+    # 10 samples are held out: two whole batches, and two samples that the graph cannot take.
+    metrics = trireme(config, tmp_path / "run", "--set", "data.eval_share=0.125")
+    assert metrics[-1]["eval_loss"] > 0
+
+    def refused(*sets):
+        words = [word for one in sets for word in ("--set", one)]
+        done = subprocess.run([PROGRAM, "train", config, "--out", tmp_path / "no", *words], env=ENVIRONMENT,
+                              capture_output=True, text=True)
+        assert done.returncode == 2, done.stderr
+        return done.stderr.splitlines()[-1]
+
+    assert "train.batch_per_rank = 5" in refused("train.batch_per_rank=5")
+    assert "evaluation has 2 samples" in refused("data.eval_share=0.025")
 
 
 def test_resume_refusals(tmp_path):

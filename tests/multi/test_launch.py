@@ -162,6 +162,18 @@ def test_a_signal_ends_the_run_with_a_checkpoint(start, train, tmp_path, sent):
     assert summary(tmp_path / "run")["steps"] == steps + 2
 
 
+def test_a_signal_while_waiting_for_other_ranks_ends_at_once(config, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    rank = subprocess.Popen([program(), "train", str(config), "--out", str(tmp_path / "run")], text=True,
+                            env=environment(RANK=0, WORLD_SIZE=2, MASTER_ADDR="127.0.0.1", MASTER_PORT=port),
+                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    rank.stderr.readline()  # "rank 0 of 2 …": the watch for signals is set up right after
+    wait_until(lambda: len(list(Path(f"/proc/{rank.pid}/task").iterdir())) > 2, "the store's thread")
+    rank.terminate()
+    assert rank.wait(timeout=10) == -signal.SIGTERM
+
+
 def test_ranks_die_with_their_launcher(start):
     run = start(2)
     run.wait_for_steps(1)

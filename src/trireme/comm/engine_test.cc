@@ -72,7 +72,7 @@ TEST(Engine, NamesWhatATimeoutWaitedFor) {
     const std::string text = message_of([&] { op->wait(); }, ErrorCode::timeout);
     EXPECT_CONTAINS(text, "rank 1: bucket 3: ");
     EXPECT_CONTAINS(text, " rank 0 has waited ");
-    EXPECT_CONTAINS(text, "transport.timeout = 50 ms");
+    EXPECT_CONTAINS(text, "transport.timeout = 50.0 ms");
     // The engine has ended: later operations say the same at once.
     EXPECT_EQ(message_of([&] { group.all_reduce(view_of(data)); }, ErrorCode::timeout), text);
     over.set_value();

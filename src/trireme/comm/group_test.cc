@@ -36,9 +36,9 @@ std::vector<Case> cases(int ranks) {
   std::vector<Case> list;
   for (const int64_t n : sizes) {
     for (const auto strategy : {Strategy::ring, Strategy::two_phase}) {
-      for (const auto& codec : {codec::CodecPtr{}, codec::make_none(), codec::make_bf16()}) {
+      for (const auto& codec : {codec::make_none(), codec::make_bf16()}) {
         for (const int parts : {1, 2, 5}) {
-          if (n > 1000 && parts > 1) continue;
+          if (n > 1000 && (parts > 1 || ranks > 3)) continue;
           list.push_back({n, {strategy, codec, (n + parts) % 2 == 0, parts}});
         }
       }
@@ -55,7 +55,7 @@ void check_case(const Case& c, size_t index, int ranks, const std::vector<std::v
   std::vector<std::vector<float>> inputs;
   for (int r = 0; r < ranks; ++r) inputs.push_back(input(c, index, r));
   const ReferenceSum expected = reference_sum(inputs);
-  const bool lossy = c.options.codec != nullptr && c.options.codec->name() == "bf16" && ranks > 1;
+  const bool lossy = c.options.codec->name() == "bf16" && ranks > 1;
   const double unit = lossy ? 0x1p-8 + 0x1p-16 : 0x1p-23;
   const double scale = c.options.mean ? 1.0 / ranks : 1.0;
   for (int r = 0; r < ranks; ++r) {

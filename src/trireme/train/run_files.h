@@ -41,8 +41,9 @@ class RunFiles {
   // Creates the folder. Error(io) names the file and the cause, here and below.
   RunFiles(std::filesystem::path folder, int64_t first_step);
   ~RunFiles();
-  void add(const StepMetrics& metrics);          // metrics.jsonl and TensorBoard
-  void finish(const Summary& summary, const std::string& trace_json);  // summary.json, trace.json, report.html
+  void add(const StepMetrics& metrics);  // metrics.jsonl and TensorBoard
+  void finish(const Summary& summary,
+              const std::string& trace_json);  // summary.json, trace.json, report.html
   const std::filesystem::path& folder() const;
 
  private:
@@ -67,7 +68,8 @@ class EventWriter {
   std::ofstream file_;
 };
 
-// One page, no scripts from elsewhere: figures, loss and time curves (inline SVG) of one or several runs side by side.
+// One page, no scripts from elsewhere: figures, loss and time curves (inline SVG) of one or several runs side
+// by side.
 std::string report_html(const std::vector<std::filesystem::path>& runs);
 
 }  // namespace trireme::train

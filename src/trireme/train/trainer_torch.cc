@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <future>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -100,7 +99,6 @@ class Trainer {
   Inputs training_inputs(int64_t micro) const;
   uint64_t random_seed(int64_t step, int64_t micro) const;
   void share_buffers();
-  void together(const std::function<void()>& work);
   bool exchanges() const { return group_->size() > 1 && strategy_ != comm::Strategy::off; }
   std::vector<at::Tensor> buffers() const;
   std::vector<const graph::Parameter*> persistent() const;
@@ -161,6 +159,11 @@ Trainer::Trainer(const Config& config, const RankContext& context)
   if (const int64_t samples = datasets_.training->samples(); samples < global_batch_) {
     fail(ErrorCode::usage, "train.batch_per_rank = ", config.train.batch_per_rank, " on ", context.world,
          " ranks: the training data has only ", samples, " samples");
+  }
+  if (datasets_.evaluation && datasets_.evaluation->samples() < batch_range_.minimum) {
+    fail(ErrorCode::usage, "evaluation has ", datasets_.evaluation->samples(),
+         " samples, fewer than the batch of ", batch_range_.minimum,
+         " that the graph takes: raise data.eval_share or give a larger evaluation file");
   }
   connect();
   build_model();
@@ -459,34 +462,19 @@ std::optional<double> Trainer::evaluate(int64_t step) {
   double all_sum = 0, all_counted = 0;
   for (const double s : gather(*group_, sum)) all_sum += s;
   for (const double c : gather(*group_, counted)) all_counted += c;
-  if (all_counted == 0) {
-    fail(ErrorCode::usage, "evaluation has ", samples, " samples, fewer than the graph's batch of ",
-         batch_range_.minimum, ": raise data.eval_share or lower train.batch_per_rank");
-  }
   const double loss = all_sum / all_counted;
-  if (!std::isfinite(loss))
-    fail(ErrorCode::diverged, "the evaluation loss after step ", step, " is not finite");
-  return loss;
-}
-
-// Runs `work` on all ranks at once. It may take longer than a wait's time-out, on one rank alone: messages
-// keep the others patient.
-void Trainer::together(const std::function<void()>& work) {
-  if (group_->size() == 1) return work();
-  auto running = std::async(std::launch::async, work);
-  const std::chrono::duration<double> interval(config_.transport.timeout.value / 4);
-  for (bool all_done = false; !all_done;) {
-    const bool mine = running.wait_for(interval) == std::future_status::ready;
-    const auto done = gather(*group_, uint64_t{mine ? 1U : 0U});
-    all_done = std::find(done.begin(), done.end(), 0U) == done.end();
-  }
-  running.get();
+  if (std::isfinite(loss)) return loss;
+  // The training loss is finite, so the run goes on: ending it here would lose what it learned since its
+  // checkpoint.
+  if (context_.rank == 0)
+    log::warning(cat("the evaluation loss after step ", step, " is not finite; it is left out"));
+  return {};
 }
 
 void Trainer::save(int64_t step) {
   const Span span(&tracer_, "main", "checkpoint");
   share_buffers();
-  together([&] {
+  run_together(*group_, config_.transport.timeout, [&] {
     if (!out_) return;
     Checkpoint c{.step = step,
                  .samples = samples_,
@@ -530,6 +518,7 @@ bool is_due(int64_t every, int64_t step) {
 Summary Trainer::run() {
   const int64_t first = done_steps_ + 1, last = config_.train.steps;
   Progress progress(std::cerr, steady_clock(), context_.terminal, first, last);
+  if (context_.stop != nullptr) context_.stop->heeded = true;
   for (int64_t step = first; step <= last; ++step) {
     StepMetrics m = train_step(step);
     if (config_.train.check_replicas) check_replicas(*group_, trained_, step);

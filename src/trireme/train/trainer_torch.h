@@ -15,6 +15,7 @@ namespace trireme::train {
 // Set by a signal handler or a test; the loop ends after the running step, writes a checkpoint and throws Error(cancelled).
 struct StopFlag {
   std::atomic<bool> requested{false};
+  std::atomic<bool> heeded{false};  // set by the loop: from now on it looks; before, there is nothing to save
 };
 
 struct RankContext {
@@ -23,7 +24,7 @@ struct RankContext {
   std::filesystem::path out;
   std::optional<std::filesystem::path> resume;
   const codec::CodecSet* codecs = nullptr;
-  const StopFlag* stop = nullptr;  // null: never
+  StopFlag* stop = nullptr;  // null: never
   bool terminal = false;  // progress redraws one line, else prints lines
   std::string resolved_config;  // config.toml's text, with origins
   std::string config_digest;    // compared between ranks

@@ -24,7 +24,8 @@ struct Datasets {
   std::unique_ptr<Dataset> evaluation;  // null: nothing held out
 };
 
-// Opens what `options` names and checks it against the graph's user inputs (count, dtype, shape). Errors name file or key.
+// Opens what `options` names and checks it against the graph's user inputs (count, dtype, shape). Errors name
+// file or key.
 //   bytes, tokens: sample i is the window of `context` tokens at i x context, and the window one later
 //   eval_share s: the last s of the samples are held out
 Datasets open_datasets(const DataOptions& options, const spec::Graph& graph);

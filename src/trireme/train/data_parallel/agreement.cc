@@ -1,6 +1,8 @@
 #include "trireme/train/data_parallel/agreement.h"
 
 #include <algorithm>
+#include <chrono>
+#include <future>
 #include <sstream>
 
 #include "trireme/base/error.h"
@@ -75,6 +77,18 @@ void agree(comm::Group& group, const RunFacts& facts) {
          " has another model.graph than rank 0 (the files' content differs); give all ranks the same .pt2 "
          "file");
   }
+}
+
+void run_together(comm::Group& group, Seconds timeout, const std::function<void()>& work) {
+  if (group.size() == 1) return work();
+  auto running = std::async(std::launch::async, work);
+  const std::chrono::duration<double> interval(timeout.value / 4);
+  for (bool all_done = false; !all_done;) {
+    const bool mine = running.wait_for(interval) == std::future_status::ready;
+    const auto done = gather(group, uint64_t{mine ? 1U : 0U});
+    all_done = std::find(done.begin(), done.end(), 0U) == done.end();
+  }
+  running.get();
 }
 
 }  // namespace trireme::train

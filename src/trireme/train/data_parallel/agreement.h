@@ -2,6 +2,7 @@
 // What the ranks of a run must have in common, and small exchanges of plain values. All ranks call these in
 // the same order.
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,5 +25,10 @@ struct RunFacts {
 // Error(usage) on all ranks when one differs from rank 0: names rank, fact, and the first config line that
 // differs.
 void agree(comm::Group& group, const RunFacts& facts);
+
+// Runs `work` on all ranks at once and returns when all are done. It may take longer than a wait's time-out,
+// on one rank alone (a checkpoint on a slow disk): messages every quarter of `timeout` keep the others
+// patient. Throws what this rank's work threw.
+void run_together(comm::Group& group, Seconds timeout, const std::function<void()>& work);
 
 }  // namespace trireme::train

@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
 #include <thread>
 
+#include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 #include "trireme/transport/transport.h"
 
@@ -76,6 +78,42 @@ TEST(Agreement, GathersByRankAndBroadcastsTextOfAnyLength) {
     EXPECT_EQ(broadcast_text(group, group.rank() == 2 ? "" : "x", 2), "");
   });
   EXPECT_THAT(errors, testing::Each(""));
+}
+
+TEST(Agreement, WorkThatOutlastsTheTimeoutDoesNotLoseThePeers) {
+  // Rank 0's work ends when rank 1 has run its own and the ranks have exchanged several messages since.
+  std::atomic<int> ran{0};
+  const Seconds timeout{0.02};
+  auto transports = transport::make_loopback(2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto queue = comm::make_cpu_queue();
+      comm::Engine engine(*transports[static_cast<size_t>(rank)], *queue, {.timeout = Seconds{20}});
+      comm::Group group(engine);
+      const auto bytes = [&] { return transports[static_cast<size_t>(rank)]->traffic().bytes_sent; };
+      run_together(group, timeout, [&] {
+        ++ran;
+        if (rank == 1) return;
+        const auto start = bytes();
+        const Deadline deadline = Deadline::after(steady_clock(), 10);
+        while (bytes() < start + 40 && steady_clock().now() < deadline.at) std::this_thread::yield();
+        EXPECT_GE(bytes(), start + 40) << "five messages of eight bytes while the work went on";
+      });
+      EXPECT_EQ(ran, 2);
+    });
+  }
+  for (auto& t : threads) t.join();
+}
+
+TEST(Agreement, WorkThatFailsThrowsOnItsOwnRank) {
+  EXPECT_THAT(on_ranks(2,
+                       [](comm::Group& group) {
+                         run_together(group, Seconds{20}, [&] {
+                           if (group.rank() == 1) fail(ErrorCode::usage, "no room");
+                         });
+                       }),
+              ElementsAre("", "no room"));
 }
 
 }  // namespace

@@ -109,7 +109,7 @@ struct GradientSync::State {
   void arrive(size_t index, const at::Tensor& parameter);
   void start(size_t bucket);
   double finish_scalars();
-  bool used_anywhere(size_t index);
+  bool used_anywhere(size_t index) const;  // once its bucket was waited for
 };
 
 namespace {
@@ -222,11 +222,8 @@ double GradientSync::State::finish_scalars() {
   return seconds_since(begin);
 }
 
-// A rank that has a gradient itself need not ask the others, which keeps the scalars off the common path.
-bool GradientSync::State::used_anywhere(size_t index) {
-  if (slots[index].filled) return true;
-  finish_scalars();
-  return scalars.const_data_ptr<float>()[kMaxScalars + index] > 0;
+bool GradientSync::State::used_anywhere(size_t index) const {
+  return slots[index].filled || scalars.const_data_ptr<float>()[kMaxScalars + index] > 0;
 }
 
 GradientSync::GradientSync(comm::Group& group, std::vector<NamedParameter> parameters,
@@ -297,6 +294,9 @@ double GradientSync::wait(size_t bucket) {
   TRIREME_CHECK(b.started);
   const auto begin = steady_clock().now();
   if (b.all_reduce) b.all_reduce->wait();
+  // Only the other ranks know about a parameter that this one did not use.
+  const auto unused = [&](size_t i) { return !state_->slots[i].filled; };
+  if (std::any_of(b.members.begin(), b.members.end(), unused)) state_->finish_scalars();
   b.finished = true;
   return seconds_since(begin);
 }
@@ -314,8 +314,8 @@ const std::vector<size_t>& GradientSync::members(size_t bucket) const {
   return state_->buckets.at(bucket).members;
 }
 
-std::vector<at::Tensor> GradientSync::gradients(size_t bucket) {
-  State& s = *state_;
+std::vector<at::Tensor> GradientSync::gradients(size_t bucket) const {
+  const State& s = *state_;
   std::vector<at::Tensor> all;
   for (const size_t i : members(bucket)) {
     if (s.local) {

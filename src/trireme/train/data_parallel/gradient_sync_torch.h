@@ -62,10 +62,9 @@ class GradientSync {
   size_t buckets() const;
   // Parameters of bucket b (indices into the constructor's list), and after wait(b) their mean gradients in
   // the parameters' type, shape and device; undefined where no rank had a gradient. They may share the
-  // bucket's memory, which the next step overwrites, and may be changed in place. May wait for the scalars'
-  // message, which carries the other ranks' use of a parameter that this rank did not use.
+  // bucket's memory, which the next step overwrites, and may be changed in place.
   const std::vector<size_t>& members(size_t bucket) const;
-  std::vector<at::Tensor> gradients(size_t bucket);
+  std::vector<at::Tensor> gradients(size_t bucket) const;
 
  private:
   struct State;

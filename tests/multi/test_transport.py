@@ -1,0 +1,142 @@
+"""The wire between processes: collectives over UCX, a peer that dies, one that leaves early, idleness, namespaces."""
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, environment, program
+
+COMM_RUN = Path(program()).with_name("comm_run")
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Ranks:
+    """comm_run as `size` processes; whatever still runs at the end of the test is killed."""
+
+    def __init__(self, size, *words, prefix=lambda rank: [], host="127.0.0.1"):
+        port = free_port()
+        self.processes = [
+            subprocess.Popen([*prefix(r), str(COMM_RUN), "--rank", str(r), "--size", str(size), "--host", host, "--port",
+                              str(port), *map(str, words)], env=environment(), stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, text=True) for r in range(size)]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for p in self.processes:
+            if p.poll() is None:
+                p.kill()
+            p.communicate()
+
+    def ends(self, timeout=60):
+        """(exit code, stdout, stderr) of every rank."""
+        end = time.monotonic() + timeout
+        out = []
+        for p in self.processes:
+            stdout, stderr = p.communicate(timeout=max(0.1, end - time.monotonic()))
+            out.append((p.returncode, stdout, stderr))
+        return out
+
+    def results(self, timeout=60):
+        """The JSON of every rank, which ended well and without a word on standard error."""
+        ends = self.ends(timeout)
+        for code, stdout, stderr in ends:
+            assert (code, stderr) == (0, ""), (code, stdout, stderr)
+        return [json.loads(stdout) for _, stdout, _ in ends]
+
+
+@pytest.mark.parametrize("words", [["--interface", "lo"], [], ["--interface", "lo", "--rate", "800mbit"]],
+                         ids=["tcp", "shared-memory", "paced"])
+@pytest.mark.parametrize("codec", ["none", "bf16"])
+@pytest.mark.parametrize("size,strategy", [(2, "ring"), (3, "two_phase")])
+def test_collectives_are_right(size, strategy, codec, words):
+    with Ranks(size, "--mode", "check", "--codec", codec, "--strategy", strategy, *words) as ranks:
+        assert [r["ok"] for r in ranks.results()] == [True] * size
+
+
+@pytest.mark.parametrize("interface", [["--interface", "lo"], []], ids=["tcp", "shared-memory"])
+@pytest.mark.parametrize("elements", [1000, 5_000_000])
+def test_a_killed_rank_is_named_within_seconds(interface, elements):
+    with Ranks(3, "--mode", "loop", "--elements", elements, "--timeout", "60", *interface) as ranks:
+        for p in ranks.processes:
+            assert p.stdout.readline() == "running\n"
+        ranks.processes[1].send_signal(signal.SIGKILL)
+        begin = time.monotonic()
+        ends = ranks.ends(timeout=10)
+        assert time.monotonic() - begin < 10
+    assert ends[1][0] == -signal.SIGKILL
+    told = [stderr for code, _, stderr in (ends[0], ends[2]) if code == 1 and stderr.count("\n") == 1]
+    assert len(told) == 2, ends
+    assert all("all-reduce: " in line for line in told)
+    # One of the two may hear of the other's end first; that message carries the first cause.
+    assert all("rank 1 is gone" in line for line in told), told
+
+
+def test_a_stopped_rank_is_a_timeout():
+    with Ranks(2, "--mode", "loop", "--elements", "1000", "--interface", "lo", "--timeout", "1") as ranks:
+        for p in ranks.processes:
+            assert p.stdout.readline() == "running\n"
+        os.kill(ranks.processes[1].pid, signal.SIGSTOP)
+        stdout, stderr = ranks.processes[0].communicate(timeout=10)
+        assert ranks.processes[0].returncode == 1
+        assert "rank 0: all-reduce: " in stderr and "rank 1 has waited 1" in stderr and stderr.count("\n") == 1, stderr
+
+
+@pytest.mark.parametrize("interface", [["--interface", "lo"], []], ids=["tcp", "shared-memory"])
+def test_a_rank_that_has_finished_is_not_lost(interface):
+    with Ranks(3, "--mode", "leave", "--seconds", "1", *interface) as ranks:
+        assert [r["ok"] for r in ranks.results()] == [True] * 3
+
+
+@pytest.mark.parametrize("interface", [["--interface", "lo"], []], ids=["tcp", "shared-memory"])
+def test_waiting_costs_no_processor_time(interface):
+    with Ranks(2, "--mode", "idle", "--seconds", "4", *interface) as ranks:
+        assert all(r["cpu_s"] < 0.08 for r in ranks.results()), "more than 2 % while nothing happens"
+
+
+def test_a_rank_that_never_comes_is_named():
+    port = free_port()
+    done = subprocess.run([str(COMM_RUN), "--rank", "0", "--size", "2", "--port", str(port), "--timeout", "0.5"],
+                          env=environment(), capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode == 1 and "rank 1 did not join within 500 ms" in done.stderr, done.stderr
+
+
+def test_an_unknown_interface_is_named():
+    with Ranks(2, "--interface", "nosuch0", "--timeout", "5") as ranks:
+        for code, _, stderr in ranks.ends():
+            assert code == 2 and 'transport.interface = "nosuch0"' in stderr and "lo" in stderr, stderr
+
+
+@pytest.fixture
+def lab():
+    """Two namespaces joined by a veth pair."""
+    if os.geteuid() != 0 or subprocess.run(["ip", "netns", "list"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("network namespaces need root and iproute2")
+    env = dict(os.environ, NETLAB=f"ct{os.getpid()}-", NETLAB_NET="10.78.1")
+    tool = str(ROOT / "tools/netlab.sh")
+    up = subprocess.run([tool, "up", "2", "100mbit"], env=env, capture_output=True, text=True, check=False)
+    if up.returncode != 0:
+        subprocess.run([tool, "down"], env=env, check=False)
+        pytest.skip(f"network namespaces are not allowed here: {up.stderr.strip()}")
+    time.sleep(1)  # UCX may say "no such device" of an interface that has just come up
+    yield lambda rank: ["ip", "netns", "exec", f"{env['NETLAB']}{rank}"], env["NETLAB_NET"]
+    subprocess.run([tool, "down"], env=env, check=True)
+
+
+def test_between_namespaces_the_bytes_cross_the_link(lab):
+    prefix, net = lab
+    with Ranks(2, "--mode", "bench", "--elements", "1000000", "--repeat", "5", "--interface", "net0", prefix=prefix,
+               host=f"{net}.1") as ranks:
+        for r in ranks.results():
+            # 4 MB each way at 100 Mbit/s take 0.32 s, headers included a little more.
+            assert 60 < r["float32_mbit_per_s"] < 105, r
