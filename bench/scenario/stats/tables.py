@@ -61,7 +61,7 @@ def covariance(trials):
     sizes = [1000, 4000, 16000, 64000]
     expected = {1000: (0.811, 3.162, 1.746, 6.295, 2.679, 1.712, 0.661), 4000: (0.391, 1.543, 0.720, 2.639, 1.271, 0.842, 0.333),
                 64000: (0.095, 0.388, 0.171, 0.552, 0.312, 0.207, 0.082)}
-    names = ["max raw", "op raw", "op hard", "fro hard", "op all-pairs", "op triangular", "op full precision"]
+    names = ["max raw", "op raw", "op hard", "Frobenius hard", "op all-pairs", "op triangular", "op full precision"]
     rng, means = np.random.default_rng(0), {}
     for n in sizes:
         rows = []

@@ -227,8 +227,8 @@ CompletionFit complete(const CompletionCounts& counts, const CompletionOptions& 
     fit.residual = (theta - z).norm() / std::sqrt(cells);
     const double moved = (z - last).norm() / std::sqrt(cells);
     fit.converged = std::max(fit.residual, moved) <= options.tolerance * options.bound;
-    // Residual balancing (Boyd et al. 2011, 3.4.1), now and then and not for ever, so that convergence is kept: with few
-    // observations the first penalty is far from the best.
+    // Residual balancing (Boyd et al. 2011, 3.4.1), now and then and not for ever, so that convergence is
+    // kept: with few observations the first penalty is far from the best.
     if (fit.iterations % 10 == 0 && fit.iterations <= 200) {
       const double factor = fit.residual > 3 * moved ? 2 : moved > 3 * fit.residual ? 0.5 : 1;
       rho *= factor;
