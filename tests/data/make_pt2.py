@@ -221,7 +221,8 @@ def main():
     make("functional", Convnet(), (torch.randn(3, 1, 6, 6),), ({0: batch},), (torch.randn(4, 1, 6, 6),),
          change=lambda program: program.run_decompositions({}))
     make("lstm", Lstm(), (torch.randn(2, 3, 3),), None, (torch.randn(2, 3, 3),))
-    make("regions", Regions(), (torch.randn(3, 4), 6), ({0: Dim.DYNAMIC}, Dim.DYNAMIC), (torch.randn(7, 4), 9))
+    make("regions", Regions(), (torch.randn(3, 4), 6, None), ({0: Dim.DYNAMIC}, Dim.DYNAMIC, None),
+         (torch.randn(7, 4), 9, None))
     make("loop", Loop(), (torch.randn(4, 3),), ({0: batch},), (torch.randn(6, 3),))
     make("arguments", Arguments(), (torch.randn(4, 4),), None, (torch.randn(4, 4),))
     make("of_python", OfPython(), (torch.randn(3),), None, None)

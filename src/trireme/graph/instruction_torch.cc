@@ -230,7 +230,7 @@ bool is_given(const spec::Node& node, const std::string& name) {
 void set_evaluate(const spec::Node& node, const c10::Argument& formal, IValue& place) {
   const auto& name = formal.name();
   // Without running statistics, batch and instance norm use those of the batch in evaluation too.
-  const bool batch_only = find(node, "running_mean") != nullptr && !is_given(node, "running_mean");
+  const bool batch_only = node.target.find("_norm") != std::string::npos && !is_given(node, "running_mean");
   const bool switches = name == "train" || name == "training" || name == "use_input_stats";
   if (switches && place.isBool() && !batch_only) place = false;
   if (name == "dropout_p" && place.isDouble()) place = 0.0;
