@@ -147,6 +147,19 @@ class Arguments(nn.Module):
         return torch.where(torch.isinf(s), torch.full_like(s, float("-inf")), s).sum() + zeros
 
 
+class Vmapped(nn.Module):
+    """torch.vmap, whose calls stand in the graph as Python functions, and a complex parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(4, 4))
+        self.filter = nn.Parameter(torch.randn(3, dtype=torch.complex64))
+
+    def forward(self, x):
+        y = torch.vmap(lambda row: torch.vmap(lambda column: (row * column).sum())(self.w.t()))(x)
+        return torch.fft.irfft(torch.fft.rfft(y) * self.filter, n=4).square().mean()
+
+
 class OfPython(nn.Module):
     def forward(self, x):
         return torch.ops.trireme_test.twice(x).sum()
@@ -225,6 +238,7 @@ def main():
          (torch.randn(7, 4), 9, None))
     make("loop", Loop(), (torch.randn(4, 3),), ({0: batch},), (torch.randn(6, 3),))
     make("arguments", Arguments(), (torch.randn(4, 4),), None, (torch.randn(4, 4),))
+    make("vmapped", Vmapped(), (torch.randn(3, 4),), ({0: batch},), (torch.randn(5, 4),))
     make("of_python", OfPython(), (torch.randn(3),), None, None)
 
 

@@ -187,6 +187,30 @@ INSTANTIATE_TEST_SUITE_P(All, EachModel,
                          testing::Values("mlp", "tied", "convnet", "functional", "lstm", "regions", "loop",
                                          "arguments"));
 
+TEST(Vmap, RunsAsPyTorchDoesInOnePiece) {
+  for (const Mode mode : {Mode::train, Mode::evaluate, Mode::inference}) {
+    Recorded model("vmapped");
+    const auto outputs = model.executor.run(model.inputs(), mode);
+    model.expect_outputs("output", outputs);
+    if (mode != Mode::train) continue;
+    model.loss(outputs).backward();
+    model.expect_gradients();
+  }
+}
+
+TEST(Vmap, CannotBeCutAndLeavesNothingOpen) {
+  Recorded model("vmapped");
+  const auto& nodes = model.program->graph().nodes;
+  const auto enter = std::find_if(nodes.begin(), nodes.end(), [](const auto& n) {
+    return n.target.ends_with("_vmap_increment_nesting");
+  });
+  ASSERT_NE(enter, nodes.end());
+  const auto segment = model.executor.segment(0, static_cast<size_t>(enter - nodes.begin()) + 1);
+  EXPECT_THAT([&] { model.executor.run_segment(segment, model.inputs(), Mode::train); },
+              ThrowsMessage<Error>(HasSubstr("inside a torch.vmap region")));
+  model.expect_outputs("output", model.executor.run(model.inputs(), Mode::train));
+}
+
 TEST(Executor, FreesDeadValuesAfterTheirLastReader) {
   Recorded model("mlp");
   size_t most = 0;
