@@ -410,7 +410,7 @@ TEST(Executor, ConvertsBetweenFloatingTypes) {
 TEST(Executor, NamesWeightsThatDoNotFit) {
   auto weights = mlp_weights();
   weights.erase("up.bias");
-  weights["down.wieght"] = at::rand({2});
+  weights["down.weights"] = at::rand({2});
   weights["down.weight"] = at::rand({8, 3});
   weights["down.bias"] = at::zeros({3}, at::kLong);
   const WeightsFile file(weights);
@@ -418,7 +418,7 @@ TEST(Executor, NamesWeightsThatDoNotFit) {
   EXPECT_THAT(
       [&] { Executor(program, file.options()); },
       ThrowsMessage<Error>(AllOf(HasSubstr("missing: 'up.bias'"),
-                                 HasSubstr("not in the model: 'down.wieght' (did you mean 'down.weight'?)"),
+                                 HasSubstr("not in the model: 'down.weights' (did you mean 'down.weight'?)"),
                                  HasSubstr("'down.weight' ([8, 3] of f32, the model has [3, 8] of f32)"),
                                  HasSubstr("'down.bias' ([3] of i64"))));
 }

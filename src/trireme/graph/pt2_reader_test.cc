@@ -197,10 +197,12 @@ TEST(Pt2File, RefusesGraphsThatContradictThemselves) {
 TEST(Pt2File, RefusesDeepNesting) {
   const auto nest = [](json& p) {
     json argument{{"as_none", true}};
-    for (int i = 0; i < 2000; ++i) argument = json{{"as_string_to_argument", {{"k", argument}}}};
+    for (int i = 0; i < 60; ++i) argument = json{{"as_string_to_argument", {{"k", argument}}}};
     graph_of(p)["nodes"][0]["inputs"][0]["arg"] = argument;
   };
   expect_refused(model_json(nest), "nested too deeply");
+  expect_refused([](TestArchive& a) { a.entry("models/model.json").data = std::string(1'000'000, '['); },
+                 "nested more than 200 deep");
 }
 
 TEST(Pt2File, SaysWhatOtherFilesAre) {
