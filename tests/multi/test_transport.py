@@ -28,11 +28,11 @@ def without_warnings(stderr):
 class Ranks:
     """comm_run as `size` processes; whatever still runs at the end of the test is killed."""
 
-    def __init__(self, size, *words, prefix=lambda rank: [], host="127.0.0.1"):
+    def __init__(self, size, *words, prefix=lambda rank: [], own=lambda rank: [], host="127.0.0.1"):
         port = free_port()
         self.processes = [
             subprocess.Popen([*prefix(r), str(COMM_RUN), "--rank", str(r), "--size", str(size), "--host", host, "--port",
-                              str(port), *map(str, words)], env=environment(), stdout=subprocess.PIPE,
+                              str(port), *map(str, words), *own(r)], env=environment(), stdout=subprocess.PIPE,
                              stderr=subprocess.PIPE, text=True) for r in range(size)]
 
     def __enter__(self):
@@ -151,3 +151,11 @@ def test_between_namespaces_the_bytes_cross_the_link(lab):
         for r in ranks.results():
             # 4 MB each way at 100 Mbit/s take 0.32 s, headers included a little more.
             assert 60 < r["float32_mbit_per_s"] < 105, r
+
+
+def test_ranks_on_different_networks_are_told(lab):
+    prefix, net = lab
+    with Ranks(2, "--timeout", "10", prefix=prefix, own=lambda r: ["--interface", ["lo", "net0"][r]], host=f"{net}.1") as ranks:
+        for rank, (code, _, stderr) in enumerate(ranks.ends()):
+            assert code == 1 and stderr.count("\n") == 1, stderr
+            assert f"rank {rank}: no connection to rank {1 - rank}: " in stderr and "transport.interface" in stderr, stderr
