@@ -31,9 +31,9 @@ class Ranks:
     def __init__(self, size, *words, prefix=lambda rank: [], own=lambda rank: [], host="127.0.0.1"):
         port = free_port()
         self.processes = [
-            subprocess.Popen([*prefix(r), str(COMM_RUN), "--rank", str(r), "--size", str(size), "--host", host, "--port",
-                              str(port), *map(str, words), *own(r)], env=environment(), stdout=subprocess.PIPE,
-                             stderr=subprocess.PIPE, text=True) for r in range(size)]
+            subprocess.Popen([*prefix(r), str(COMM_RUN), "--rank", str(r), "--size", str(size), "--host", host,
+                              "--port", str(port), *map(str, words), *own(r)], env=environment(),
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for r in range(size)]
 
     def __enter__(self):
         return self
@@ -114,8 +114,8 @@ def test_waiting_costs_no_processor_time(interface):
 
 def alone(*words):
     """Rank 0 of two, without the other."""
-    return subprocess.run([str(COMM_RUN), "--rank", "0", "--size", "2", "--port", str(free_port()), *words], env=environment(),
-                          capture_output=True, text=True, timeout=20, check=False)
+    return subprocess.run([str(COMM_RUN), "--rank", "0", "--size", "2", "--port", str(free_port()), *words],
+                          env=environment(), capture_output=True, text=True, timeout=20, check=False)
 
 
 def test_a_rank_that_never_comes_is_named():
@@ -125,7 +125,8 @@ def test_a_rank_that_never_comes_is_named():
 
 def test_an_unknown_interface_is_named():
     done = alone("--interface", "nosuch0")
-    assert done.returncode == 2 and 'transport.interface = "nosuch0"' in done.stderr and "lo" in done.stderr, done.stderr
+    assert done.returncode == 2, done.stderr
+    assert 'transport.interface = "nosuch0"' in done.stderr and "lo" in done.stderr, done.stderr
 
 
 @pytest.fixture
@@ -155,7 +156,9 @@ def test_between_namespaces_the_bytes_cross_the_link(lab):
 
 def test_ranks_on_different_networks_are_told(lab):
     prefix, net = lab
-    with Ranks(2, "--timeout", "10", prefix=prefix, own=lambda r: ["--interface", ["lo", "net0"][r]], host=f"{net}.1") as ranks:
+    with Ranks(2, "--timeout", "10", prefix=prefix, own=lambda r: ["--interface", ["lo", "net0"][r]],
+               host=f"{net}.1") as ranks:
         for rank, (code, _, stderr) in enumerate(ranks.ends()):
             assert code == 1 and stderr.count("\n") == 1, stderr
-            assert f"rank {rank}: no connection to rank {1 - rank}: " in stderr and "transport.interface" in stderr, stderr
+            assert f"rank {rank}: no connection to rank {1 - rank}: " in stderr, stderr
+            assert "transport.interface" in stderr, stderr
