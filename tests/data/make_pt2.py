@@ -8,6 +8,7 @@ NAME.pt2 is the exported program; NAME.safetensors holds "input.N" by input name
 from pathlib import Path
 
 import torch
+import torch.export.experimental
 from safetensors.torch import save_file
 from torch import nn
 from torch.export import Dim
@@ -28,6 +29,15 @@ class Mlp(nn.Module):
     def forward(self, x, labels):
         logits = self.down(self.drop(torch.nn.functional.gelu(self.up(x), approximate="tanh")))
         return torch.nn.functional.cross_entropy(logits, labels), logits
+
+
+class Line(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.line = nn.Linear(4, 2)
+
+    def forward(self, x, y):
+        return torch.nn.functional.mse_loss(self.line(x), y)
 
 
 class Tied(nn.Module):
@@ -160,6 +170,20 @@ class Vmapped(nn.Module):
         return torch.fft.irfft(torch.fft.rfft(y) * self.filter, n=4).square().mean()
 
 
+class Mutating(nn.Module):
+    """Changes an input of its caller; functionalised, the new value becomes an output."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(4))
+        self.register_buffer("seen", torch.zeros(4))
+
+    def forward(self, x, state):
+        state.mul_(0.5).add_(x.mean(0))
+        self.seen.add_(state.detach())
+        return (self.w * state).sum() + self.seen.sum()
+
+
 class OfPython(nn.Module):
     def forward(self, x):
         return torch.ops.trireme_test.twice(x).sum()
@@ -173,6 +197,11 @@ def twice(x: torch.Tensor) -> torch.Tensor:
 @twice.register_fake
 def _(x):
     return torch.empty_like(x)
+
+
+def joint(program):
+    """Forward and backward pass in one graph, as planners read it."""
+    return torch.export.experimental._export_forward_backward(program)
 
 
 def forget_folders(program):
@@ -215,6 +244,7 @@ def make(name, module, inputs, shapes, more_inputs, change=lambda program: progr
     results = module(*copies)
     (results[0] if isinstance(results, tuple) else results).backward()
     keep("output", results)
+    record.update({f"after.{n}": torch.as_tensor(v).clone() for n, v in zip(names, copies)})
     record.update({f"grad.{n}": p.grad.contiguous() for n, p in module.named_parameters() if p.grad is not None})
     record.update({f"buffer.{n}": b.clone() for n, b in module.named_buffers()})
     reset()
@@ -239,6 +269,10 @@ def main():
     make("loop", Loop(), (torch.randn(4, 3),), ({0: batch},), (torch.randn(6, 3),))
     make("arguments", Arguments(), (torch.randn(4, 4),), None, (torch.randn(4, 4),))
     make("vmapped", Vmapped(), (torch.randn(3, 4),), ({0: batch},), (torch.randn(5, 4),))
+    make("mutating", Mutating(), (torch.randn(3, 4), torch.randn(4)), ({0: batch}, None),
+         (torch.randn(5, 4), torch.randn(4)), change=lambda program: program.run_decompositions({}))
+    make("joint", Line(), (torch.randn(3, 4), torch.randn(3, 2)), None, (torch.randn(3, 4), torch.randn(3, 2)),
+         change=joint)
     make("of_python", OfPython(), (torch.randn(3),), None, None)
 
 

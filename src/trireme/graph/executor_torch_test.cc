@@ -76,6 +76,15 @@ class Recorded {
       if (p.tensor.grad().defined()) expect_close(p.name, p.tensor.grad(), tensor("grad." + p.name));
     }
   }
+  // What the graph changes of its caller's inputs.
+  void expect_inputs(const std::vector<IValue>& inputs) const {
+    auto next = inputs.begin();
+    for (const auto& input : program->graph().inputs) {
+      if (input.kind != spec::InputKind::user) continue;
+      if (next->isTensor()) expect_close(input.name, next->toTensor(), tensor("after." + input.name));
+      ++next;
+    }
+  }
   void expect_buffers() const {
     for (const auto& b : executor.buffers()) expect_close(b.name, b.tensor, tensor("buffer." + b.name));
   }
@@ -134,20 +143,24 @@ class EachModel : public testing::TestWithParam<const char*> {};
 
 TEST_P(EachModel, TrainsAsPyTorchDoes) {
   Recorded model(GetParam());
-  const auto outputs = model.executor.run(model.inputs(), Mode::train);
+  const auto inputs = model.inputs();
+  const auto outputs = model.executor.run(inputs, Mode::train);
   model.expect_outputs("output", outputs);
   model.loss(outputs).backward();
   model.expect_gradients();
   model.expect_buffers();
+  model.expect_inputs(inputs);
 }
 
 TEST_P(EachModel, TrainsInSegmentsAsInOnePiece) {
   for (const size_t parts : {2, 3, 7}) {
     Recorded model(GetParam());
-    const auto outputs = run_in_segments(model.executor, model.inputs(), Mode::train, parts);
+    const auto inputs = model.inputs();
+    const auto outputs = run_in_segments(model.executor, inputs, Mode::train, parts);
     outputs.at(0).toTensor().backward();
     model.expect_gradients();
     model.expect_buffers();
+    model.expect_inputs(inputs);
   }
 }
 
@@ -185,7 +198,7 @@ TEST_P(EachModel, RunsAgainAndBesideOthers) {
 
 INSTANTIATE_TEST_SUITE_P(All, EachModel,
                          testing::Values("mlp", "tied", "convnet", "functional", "lstm", "regions", "loop",
-                                         "arguments"));
+                                         "arguments", "mutating"));
 
 TEST(Vmap, RunsAsPyTorchDoesInOnePiece) {
   for (const Mode mode : {Mode::train, Mode::evaluate, Mode::inference}) {
@@ -490,6 +503,16 @@ TEST(Segment, RunsAgainForCheckpointing) {
   const auto again = model.executor.run_segment(segment, {x}, Mode::train);
   EXPECT_TRUE(once[0].toTensor().equal(again[0].toTensor()));
   EXPECT_TRUE(once[0].toTensor().requires_grad());
+}
+
+TEST(Executor, AGraphWithItsOwnBackwardPassEvaluatesButDoesNotTrain) {
+  Recorded model("joint");
+  const auto outputs = model.executor.run(model.inputs(), Mode::evaluate);
+  ASSERT_EQ(outputs.size(), 1U) << "gradients are not returned";
+  EXPECT_NEAR(model.loss(outputs).item().toDouble(), model.tensor("evaluate.0").item().toDouble(), 1e-6);
+  EXPECT_THAT(
+      [&] { model.executor.run(model.inputs(), Mode::train); },
+      ThrowsMessage<Error>(AllOf(HasSubstr("holds its own backward pass"), HasSubstr("training_graph"))));
 }
 
 TEST(Program, FindsTheLoss) {

@@ -359,6 +359,8 @@ class Builder {
     }
     const Role role = instruction.resolved.role;
     check_wrapper(instruction, role == Role::cond || role == Role::while_loop ? 2 : 1);
+    if (role == Role::autocast)
+      instruction.constants[0] = c10::DeviceTypeName(target_.device.type(), /*lower_case=*/true);
   }
 
   static void check_wrapper(const Instruction& instruction, size_t bodies) {
