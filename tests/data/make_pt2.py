@@ -8,6 +8,7 @@ NAME.pt2 is the exported program; NAME.safetensors holds "input.N" by input name
 from pathlib import Path
 
 import torch
+import torch.export.experimental
 from safetensors.torch import save_file
 from torch import nn
 from torch.export import Dim
@@ -28,6 +29,15 @@ class Mlp(nn.Module):
     def forward(self, x, labels):
         logits = self.down(self.drop(torch.nn.functional.gelu(self.up(x), approximate="tanh")))
         return torch.nn.functional.cross_entropy(logits, labels), logits
+
+
+class Line(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.line = nn.Linear(4, 2)
+
+    def forward(self, x, y):
+        return torch.nn.functional.mse_loss(self.line(x), y)
 
 
 class Tied(nn.Module):
@@ -147,6 +157,33 @@ class Arguments(nn.Module):
         return torch.where(torch.isinf(s), torch.full_like(s, float("-inf")), s).sum() + zeros
 
 
+class Vmapped(nn.Module):
+    """torch.vmap, whose calls stand in the graph as Python functions, and a complex parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(4, 4))
+        self.filter = nn.Parameter(torch.randn(3, dtype=torch.complex64))
+
+    def forward(self, x):
+        y = torch.vmap(lambda row: torch.vmap(lambda column: (row * column).sum())(self.w.t()))(x)
+        return torch.fft.irfft(torch.fft.rfft(y) * self.filter, n=4).square().mean()
+
+
+class Mutating(nn.Module):
+    """Changes an input of its caller; functionalised, the new value becomes an output."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(4))
+        self.register_buffer("seen", torch.zeros(4))
+
+    def forward(self, x, state):
+        state.mul_(0.5).add_(x.mean(0))
+        self.seen.add_(state.detach())
+        return (self.w * state).sum() + self.seen.sum()
+
+
 class OfPython(nn.Module):
     def forward(self, x):
         return torch.ops.trireme_test.twice(x).sum()
@@ -160,6 +197,11 @@ def twice(x: torch.Tensor) -> torch.Tensor:
 @twice.register_fake
 def _(x):
     return torch.empty_like(x)
+
+
+def joint(program):
+    """Forward and backward pass in one graph, as planners read it."""
+    return torch.export.experimental._export_forward_backward(program)
 
 
 def forget_folders(program):
@@ -202,6 +244,7 @@ def make(name, module, inputs, shapes, more_inputs, change=lambda program: progr
     results = module(*copies)
     (results[0] if isinstance(results, tuple) else results).backward()
     keep("output", results)
+    record.update({f"after.{n}": torch.as_tensor(v).clone() for n, v in zip(names, copies)})
     record.update({f"grad.{n}": p.grad.contiguous() for n, p in module.named_parameters() if p.grad is not None})
     record.update({f"buffer.{n}": b.clone() for n, b in module.named_buffers()})
     reset()
@@ -221,9 +264,15 @@ def main():
     make("functional", Convnet(), (torch.randn(3, 1, 6, 6),), ({0: batch},), (torch.randn(4, 1, 6, 6),),
          change=lambda program: program.run_decompositions({}))
     make("lstm", Lstm(), (torch.randn(2, 3, 3),), None, (torch.randn(2, 3, 3),))
-    make("regions", Regions(), (torch.randn(3, 4), 6), ({0: Dim.DYNAMIC}, Dim.DYNAMIC), (torch.randn(7, 4), 9))
+    make("regions", Regions(), (torch.randn(3, 4), 6, None), ({0: Dim.DYNAMIC}, Dim.DYNAMIC, None),
+         (torch.randn(7, 4), 9, None))
     make("loop", Loop(), (torch.randn(4, 3),), ({0: batch},), (torch.randn(6, 3),))
     make("arguments", Arguments(), (torch.randn(4, 4),), None, (torch.randn(4, 4),))
+    make("vmapped", Vmapped(), (torch.randn(3, 4),), ({0: batch},), (torch.randn(5, 4),))
+    make("mutating", Mutating(), (torch.randn(3, 4), torch.randn(4)), ({0: batch}, None),
+         (torch.randn(5, 4), torch.randn(4)), change=lambda program: program.run_decompositions({}))
+    make("joint", Line(), (torch.randn(3, 4), torch.randn(3, 2)), None, (torch.randn(3, 4), torch.randn(3, 2)),
+         change=joint)
     make("of_python", OfPython(), (torch.randn(3),), None, None)
 
 

@@ -1,4 +1,4 @@
-"""Several ranks train as one: equal losses on the same global batch, bit-identical replicas, refusals that name the rank."""
+"""Several ranks train as one: equal losses on the same global batch, equal replicas, refusals that name the rank."""
 import json
 import os
 import socket
@@ -42,7 +42,8 @@ def gpt(export):
     from trireme import models
 
     torch.manual_seed(0)
-    return export(models.ByteGPT(layers=2, width=32, heads=2, context=CONTEXT, tied=True), models.byte_windows(2, CONTEXT), "gpt")
+    module = models.ByteGPT(layers=2, width=32, heads=2, context=CONTEXT, tied=True)
+    return export(module, models.byte_windows(2, CONTEXT), "gpt")
 
 
 def regression(folder, samples=240):
@@ -54,10 +55,20 @@ def regression(folder, samples=240):
 
 
 def write_config(folder, graph, data, optim, **train):
-    keys = {"steps": STEPS, "batch_per_rank": GLOBAL_BATCH, "device": "cpu", "threads": 1, "check_replicas": True} | train
-    lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
+    keys = {"steps": STEPS, "batch_per_rank": GLOBAL_BATCH, "device": "cpu", "threads": 1, "check_replicas": True}
+    lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in (keys | train).items())
     path = folder / "job.toml"
-    path.write_text(f'[model]\ngraph = "{graph}"\n[data]\n{data}\n[optim]\n{optim}\n[train]\n{lines}[transport]\ntimeout = "30s"\n')
+    path.write_text(f'''[model]
+graph = "{graph}"
+[data]
+{data}
+[optim]
+{optim}
+[train]
+{lines}
+[transport]
+timeout = "30s"
+''')
     return path
 
 
@@ -66,7 +77,8 @@ def text_config(tmp_path, gpt):
     def write(optim='kind = "adamw"\nlr = 3e-3', **train):
         text = tmp_path / "text.bin"
         text.write_bytes(b"the quick brown fox jumps over the lazy dog; " * 300)
-        return write_config(tmp_path, gpt, f'kind = "bytes"\npath = "{text}"\ncontext = {CONTEXT}\neval_share = 0.05', optim, **train)
+        data = f'kind = "bytes"\npath = "{text}"\ncontext = {CONTEXT}\neval_share = 0.05'
+        return write_config(tmp_path, gpt, data, optim, **train)
 
     return write
 
@@ -84,14 +96,19 @@ def losses(out):
 
 
 def train(config, out, ranks=1, words=(), **sets):
-    sets = {"train.batch_per_rank": GLOBAL_BATCH // ranks} | {key.replace("__", "."): value for key, value in sets.items()}
+    sets = {key.replace("__", "."): value for key, value in sets.items()}
+    sets = {"train.batch_per_rank": GLOBAL_BATCH // ranks} | sets
     words = ["--nproc", ranks, *words] if ranks > 1 else words
     done = trireme("train", config, "--out", out, *words, *pairs(sets))
     assert done.returncode == 0, done.stderr
     return losses(out)
 
 
-def launch(config, folder, ranks, sets=None, cwd=None, out=lambda folder, rank: ("--out", folder / f"rank{rank}"), by_rank=None):
+def own_folder(folder, rank):
+    return "--out", folder / f"rank{rank}"
+
+
+def launch(config, folder, ranks, sets=None, cwd=None, out=own_folder, by_rank=None):
     """Every rank started by hand, as a scheduler would, with its own folder; (exit code, last line) of each."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -257,8 +274,8 @@ def test_a_bad_loss_on_one_rank_is_told_by_all(tmp_path, export):
     data["x"][GLOBAL_BATCH + GLOBAL_BATCH // 2] = 1e6  # second step, second rank
     save_file(data, tmp_path / "data.safetensors")
     graph = export(Overflowing(), {name: t[:GLOBAL_BATCH] for name, t in data.items()}, "overflowing")
-    config = write_config(tmp_path, graph, f'kind = "safetensors"\npath = "{tmp_path}/data.safetensors"\nshuffle = false',
-                          'lr = 0.0', checkpoint_every=1)
+    source = f'kind = "safetensors"\npath = "{tmp_path}/data.safetensors"\nshuffle = false'
+    config = write_config(tmp_path, graph, source, 'lr = 0.0', checkpoint_every=1)
     ends = launch(config, tmp_path, 2)
     for code, message in ends:
         assert code == 1 and "step 2, rank 1" in message and "aten.exp" in message, ends

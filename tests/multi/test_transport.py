@@ -1,6 +1,7 @@
 """The wire between processes: collectives over UCX, a peer that dies, one that leaves early, idleness, namespaces."""
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -19,15 +20,20 @@ def free_port():
         return s.getsockname()[1]
 
 
+def without_warnings(stderr):
+    """Without those of torch's store, e.g. of an address that has no name."""
+    return re.sub(r"(?m)^\[W.*\n", "", stderr)
+
+
 class Ranks:
     """comm_run as `size` processes; whatever still runs at the end of the test is killed."""
 
-    def __init__(self, size, *words, prefix=lambda rank: [], host="127.0.0.1"):
+    def __init__(self, size, *words, prefix=lambda rank: [], own=lambda rank: [], host="127.0.0.1"):
         port = free_port()
         self.processes = [
-            subprocess.Popen([*prefix(r), str(COMM_RUN), "--rank", str(r), "--size", str(size), "--host", host, "--port",
-                              str(port), *map(str, words)], env=environment(), stdout=subprocess.PIPE,
-                             stderr=subprocess.PIPE, text=True) for r in range(size)]
+            subprocess.Popen([*prefix(r), str(COMM_RUN), "--rank", str(r), "--size", str(size), "--host", host,
+                              "--port", str(port), *map(str, words), *own(r)], env=environment(),
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for r in range(size)]
 
     def __enter__(self):
         return self
@@ -44,7 +50,7 @@ class Ranks:
         out = []
         for p in self.processes:
             stdout, stderr = p.communicate(timeout=max(0.1, end - time.monotonic()))
-            out.append((p.returncode, stdout, stderr))
+            out.append((p.returncode, stdout, without_warnings(stderr)))
         return out
 
     def results(self, timeout=60):
@@ -55,16 +61,18 @@ class Ranks:
         return [json.loads(stdout) for _, stdout, _ in ends]
 
 
-@pytest.mark.parametrize("words", [["--interface", "lo"], [], ["--interface", "lo", "--rate", "800mbit"]],
-                         ids=["tcp", "shared-memory", "paced"])
-@pytest.mark.parametrize("codec", ["none", "bf16"])
-@pytest.mark.parametrize("size,strategy", [(2, "ring"), (3, "two_phase")])
+TCP, ANY = ["--interface", "lo"], []
+
+
+@pytest.mark.parametrize("size,strategy,codec,words", [
+    (2, "ring", "none", TCP), (3, "two_phase", "bf16", TCP), (3, "ring", "bf16", ANY), (2, "two_phase", "none", ANY),
+    (2, "ring", "bf16", [*TCP, "--rate", "800mbit"])])
 def test_collectives_are_right(size, strategy, codec, words):
     with Ranks(size, "--mode", "check", "--codec", codec, "--strategy", strategy, *words) as ranks:
         assert [r["ok"] for r in ranks.results()] == [True] * size
 
 
-@pytest.mark.parametrize("interface", [["--interface", "lo"], []], ids=["tcp", "shared-memory"])
+@pytest.mark.parametrize("interface", [TCP, ANY], ids=["tcp", "shared-memory"])
 @pytest.mark.parametrize("elements", [1000, 5_000_000])
 def test_a_killed_rank_is_named_within_seconds(interface, elements):
     with Ranks(3, "--mode", "loop", "--elements", elements, "--timeout", "60", *interface) as ranks:
@@ -92,29 +100,33 @@ def test_a_stopped_rank_is_a_timeout():
         assert "rank 0: all-reduce: " in stderr and "rank 1 has waited 1" in stderr and stderr.count("\n") == 1, stderr
 
 
-@pytest.mark.parametrize("interface", [["--interface", "lo"], []], ids=["tcp", "shared-memory"])
+@pytest.mark.parametrize("interface", [TCP, ANY], ids=["tcp", "shared-memory"])
 def test_a_rank_that_has_finished_is_not_lost(interface):
     with Ranks(3, "--mode", "leave", "--seconds", "1", *interface) as ranks:
         assert [r["ok"] for r in ranks.results()] == [True] * 3
 
 
-@pytest.mark.parametrize("interface", [["--interface", "lo"], []], ids=["tcp", "shared-memory"])
+@pytest.mark.parametrize("interface", [TCP, ANY], ids=["tcp", "shared-memory"])
 def test_waiting_costs_no_processor_time(interface):
     with Ranks(2, "--mode", "idle", "--seconds", "4", *interface) as ranks:
         assert all(r["cpu_s"] < 0.08 for r in ranks.results()), "more than 2 % while nothing happens"
 
 
-def test_a_rank_that_never_comes_is_named():
-    port = free_port()
-    done = subprocess.run([str(COMM_RUN), "--rank", "0", "--size", "2", "--port", str(port), "--timeout", "0.5"],
+def alone(*words):
+    """Rank 0 of two, without the other."""
+    return subprocess.run([str(COMM_RUN), "--rank", "0", "--size", "2", "--port", str(free_port()), *words],
                           env=environment(), capture_output=True, text=True, timeout=20, check=False)
+
+
+def test_a_rank_that_never_comes_is_named():
+    done = alone("--timeout", "0.5")
     assert done.returncode == 1 and "rank 1 did not join within 500 ms" in done.stderr, done.stderr
 
 
 def test_an_unknown_interface_is_named():
-    with Ranks(2, "--interface", "nosuch0", "--timeout", "5") as ranks:
-        for code, _, stderr in ranks.ends():
-            assert code == 2 and 'transport.interface = "nosuch0"' in stderr and "lo" in stderr, stderr
+    done = alone("--interface", "nosuch0")
+    assert done.returncode == 2, done.stderr
+    assert 'transport.interface = "nosuch0"' in done.stderr and "lo" in done.stderr, done.stderr
 
 
 @pytest.fixture
@@ -140,3 +152,13 @@ def test_between_namespaces_the_bytes_cross_the_link(lab):
         for r in ranks.results():
             # 4 MB each way at 100 Mbit/s take 0.32 s, headers included a little more.
             assert 60 < r["float32_mbit_per_s"] < 105, r
+
+
+def test_ranks_on_different_networks_are_told(lab):
+    prefix, net = lab
+    with Ranks(2, "--timeout", "10", prefix=prefix, own=lambda r: ["--interface", ["lo", "net0"][r]],
+               host=f"{net}.1") as ranks:
+        for rank, (code, _, stderr) in enumerate(ranks.ends()):
+            assert code == 1 and stderr.count("\n") == 1, stderr
+            assert f"rank {rank}: no connection to rank {1 - rank}: " in stderr, stderr
+            assert "transport.interface" in stderr, stderr

@@ -30,16 +30,13 @@ struct Case {
 std::vector<Case> cases(int ranks) {
   std::vector<int64_t> sizes;
   for (int64_t n = 0; n <= 65; ++n) sizes.push_back(n);
-  for (const int64_t piece : {int64_t{1} << 18}) {  // around a chunk border of every rank's share
-    for (const int64_t d : {-1, 0, 1}) sizes.push_back(piece * ranks + d);
-  }
+  sizes.push_back((int64_t{1} << 18) * ranks + 1);  // past a chunk border of the last rank's share
   std::vector<Case> list;
   for (const int64_t n : sizes) {
     for (const auto strategy : {Strategy::ring, Strategy::two_phase}) {
       for (const auto& codec : {codec::make_none(), codec::make_bf16()}) {
-        for (const int parts : {1, 2, 5}) {
-          if (n > 1000 && (parts > 1 || ranks > 3)) continue;
-          list.push_back({n, {strategy, codec, (n + parts) % 2 == 0, parts}});
+        for (const int parts : {1, n % 2 == 0 ? 2 : 5}) {
+          list.push_back({n, {strategy, codec, (n / 2 + parts) % 2 == 0, parts}});
         }
       }
     }
@@ -61,13 +58,17 @@ void check_case(const Case& c, size_t index, int ranks, const std::vector<std::v
   for (int r = 0; r < ranks; ++r) {
     const auto& result = results[static_cast<size_t>(r)];
     ASSERT_EQ(result.size(), static_cast<size_t>(c.elements));
-    ASSERT_EQ(std::memcmp(result.data(), results[0].data(), result.size() * sizeof(float)), 0)
+    ASSERT_TRUE(result.empty() ||
+                std::memcmp(result.data(), results[0].data(), result.size() * sizeof(float)) == 0)
         << "replicas differ: case " << index << ", rank " << r;
     for (size_t i = 0; i < result.size(); ++i) {
       // Each of at most `ranks` roundings errs by a unit of a partial sum, which no partial sum of |x|
       // exceeds.
-      ASSERT_NEAR(result[i], expected.sum[i] * scale, unit * ranks * 1.01 * expected.magnitude[i] * scale)
-          << "case " << index << ", " << c.elements << " elements, element " << i;
+      const double error = std::fabs(result[i] - expected.sum[i] * scale);
+      if (error > unit * ranks * 1.01 * expected.magnitude[i] * scale) {
+        FAIL() << "case " << index << ", " << c.elements << " elements, element " << i << " is off by "
+               << error;
+      }
     }
   }
 }

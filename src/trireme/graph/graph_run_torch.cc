@@ -111,7 +111,9 @@ void run(const Options& options) {
     outputs = options.segments == 1 ? executor.run(inputs, options.mode)
                                     : run_in_segments(executor, inputs, options.mode, options.segments);
     if (options.mode == Mode::train && program->loss_output() >= 0)
-      outputs.at(static_cast<size_t>(program->loss_output())).toTensor().backward();
+      tensor::translate_torch_errors(options.model + ": backward", [&] {
+        outputs.at(static_cast<size_t>(program->loss_output())).toTensor().backward();
+      });
     if (options.repeat > 1) std::cerr << "step " << i << ": " << seconds_since(step) << " s\n";
   }
 

@@ -230,7 +230,7 @@ bool is_given(const spec::Node& node, const std::string& name) {
 void set_evaluate(const spec::Node& node, const c10::Argument& formal, IValue& place) {
   const auto& name = formal.name();
   // Without running statistics, batch and instance norm use those of the batch in evaluation too.
-  const bool batch_only = find(node, "running_mean") != nullptr && !is_given(node, "running_mean");
+  const bool batch_only = node.target.find("_norm") != std::string::npos && !is_given(node, "running_mean");
   const bool switches = name == "train" || name == "training" || name == "use_input_stats";
   if (switches && place.isBool() && !batch_only) place = false;
   if (name == "dropout_p" && place.isDouble()) place = 0.0;
@@ -285,6 +285,22 @@ void fill_symbolic(const spec::Node& node, const Target& target, Instruction& in
   }
 }
 
+// The calls of torch.vmap: plain arguments, in order.
+void fill_vmap(const spec::Node& node, const Target& target, Instruction& instruction) {
+  const c10::Argument any("argument", c10::AnyType::get());
+  for (const auto& input : node.inputs) {
+    instruction.constants.emplace_back();
+    Filler(instruction, target).fill(instruction.constants.size() - 1, input.value, Formal(any));
+  }
+  const Role role = instruction.resolved.role;
+  const size_t wanted = role == Role::vmap_enter    ? 2
+                        : role == Role::vmap_add    ? 3
+                        : role == Role::vmap_remove ? 4
+                                                    : 0;
+  if (instruction.constants.size() != wanted)
+    fail(ErrorCode::input, "its arguments are not those that torch.export writes");
+}
+
 class Builder {
  public:
   Builder(const spec::Graph& graph, const ResolvedGraph& resolved, const Target& target)
@@ -319,6 +335,8 @@ class Builder {
       fill_call(graph_, node, target_, instruction);
     else if (resolved.role == Role::symbolic)
       fill_symbolic(node, target_, instruction);
+    else if (resolved.role >= Role::vmap_enter)
+      fill_vmap(node, target_, instruction);
     else
       fill_wrapper(node, instruction);
     return instruction;
@@ -341,6 +359,8 @@ class Builder {
     }
     const Role role = instruction.resolved.role;
     check_wrapper(instruction, role == Role::cond || role == Role::while_loop ? 2 : 1);
+    if (role == Role::autocast)
+      instruction.constants[0] = c10::DeviceTypeName(target_.device.type(), /*lower_case=*/true);
   }
 
   static void check_wrapper(const Instruction& instruction, size_t bodies) {

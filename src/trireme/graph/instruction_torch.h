@@ -21,6 +21,12 @@ enum class Role : uint8_t {
   cond,        // cond(predicate, then, else, operands)
   while_loop,  // while_loop(condition, body, carried, constant operands)
   inlined,     // a body that runs as it stands: checkpoint and compile-region wrappers
+  // The four calls between which torch.vmap runs its function, and a fifth that only loads Python code.
+  vmap_enter,   // (batch_size, randomness)
+  vmap_add,     // (tensor, dimension, level)
+  vmap_remove,  // (tensor, level, batch_size, dimension)
+  vmap_leave,   // ()
+  nothing,
 };
 
 struct Resolved {

@@ -4,6 +4,8 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/List.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/functorch/BatchedTensorImpl.h>
+#include <ATen/functorch/DynamicLayer.h>
 
 #include <array>
 
@@ -61,12 +63,49 @@ class AutocastRegion {
   at::ScalarType dtype_;
 };
 
+// Nested torch.vmap regions open on this thread. Whatever a run opened is closed at its end, also by an
+// error.
+class VmapRegions {
+ public:
+  VmapRegions() : before_(at::functorch::getDynamicLayerStack().size()) {}
+  ~VmapRegions() {
+    while (any_open()) at::functorch::popDynamicLayerAndDeleteMetadata();
+  }
+  VmapRegions(const VmapRegions&) = delete;
+  VmapRegions& operator=(const VmapRegions&) = delete;
+  bool any_open() const { return at::functorch::getDynamicLayerStack().size() > before_; }
+
+ private:
+  size_t before_;
+};
+
+at::functorch::RandomnessType randomness(const IValue& value) {
+  using at::functorch::RandomnessType;
+  const auto& text = value.toStringRef();
+  return text == "same"        ? RandomnessType::Same
+         : text == "different" ? RandomnessType::Different
+                               : RandomnessType::Error;
+}
+
+// The batch dimension of this level becomes an ordinary one; a result that does not depend on it is repeated.
+at::Tensor remove_batch_dimension(const at::Tensor& tensor, int64_t level, int64_t batch_size,
+                                  int64_t dimension) {
+  const auto* batched = at::functorch::maybeGetBatchedImpl(tensor);
+  if (batched != nullptr && batched->level() == level)
+    return batched->value().movedim(batched->bdim(), dimension);
+  std::vector<int64_t> sizes(tensor.sizes().begin(), tensor.sizes().end());
+  sizes.insert(sizes.begin(), batch_size);
+  return tensor.expand(sizes).movedim(0, dimension);
+}
+
 }  // namespace
 
 void Interpreter::run(std::span<const Instruction> instructions, std::span<const std::vector<ValueId>> dead,
                       const std::string& where) {
   try {
+    const VmapRegions regions;
     run(instructions, dead);
+    if (regions.any_open()) fail(ErrorCode::unsupported, "the nodes run end inside a torch.vmap region");
   } catch (const Error& e) {
     fail(e.code(), where, ": ", current_ ? describe(*current_->node) + ": " : "", e.what());
   } catch (...) {
@@ -96,6 +135,13 @@ void Interpreter::step(const Instruction& instruction) {
     case Role::autocast:
     case Role::inlined:
       return wrap(instruction);
+    case Role::vmap_enter:
+    case Role::vmap_add:
+    case Role::vmap_remove:
+    case Role::vmap_leave:
+      return vmap(instruction);
+    case Role::nothing:
+      return;
   }
 }
 
@@ -144,6 +190,22 @@ void Interpreter::loop(const Instruction& instruction) {
   }
   state.resize(instruction.results.size());
   keep(instruction, std::move(state));
+}
+
+void Interpreter::vmap(const Instruction& instruction) {
+  const auto stack = constants(instruction);
+  const Role role = instruction.resolved.role;
+  if (role == Role::vmap_enter) {
+    at::functorch::initAndPushDynamicLayer(at::functorch::TransformType::Vmap, c10::SymInt(stack[0].toInt()),
+                                           randomness(stack[1]));
+  } else if (role == Role::vmap_leave) {
+    at::functorch::popDynamicLayerAndDeleteMetadata();
+  } else if (role == Role::vmap_add) {
+    keep(instruction, {at::functorch::addBatchDim(stack[0].toTensor(), stack[1].toInt(), stack[2].toInt())});
+  } else {
+    keep(instruction,
+         {remove_batch_dimension(stack[0].toTensor(), stack[1].toInt(), stack[2].toInt(), stack[3].toInt())});
+  }
 }
 
 std::vector<IValue> Interpreter::constants(const Instruction& instruction) const {

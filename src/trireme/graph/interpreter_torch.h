@@ -29,6 +29,7 @@ class Interpreter {
   void wrap(const Instruction& instruction);
   void branch(const Instruction& instruction);
   void loop(const Instruction& instruction);
+  void vmap(const Instruction& instruction);
   void write(const Slot& slot, std::vector<c10::IValue>& stack) const;
   void keep(const Instruction& instruction, std::vector<c10::IValue> results);
   std::vector<c10::IValue> operands(const Instruction& instruction) const;

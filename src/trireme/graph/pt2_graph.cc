@@ -8,6 +8,7 @@
 #include "trireme/base/log.h"
 #include "trireme/graph/pt2_metadata.h"
 #include "trireme/graph/sym_expr.h"
+#include "trireme/spec/json_guard.h"
 
 namespace trireme::graph {
 namespace {
@@ -21,10 +22,15 @@ using spec::ValueKind;
 constexpr int kMaxNesting = 50;  // of subgraphs and dictionaries; bounds recursion on a hostile file
 constexpr int kStrided = 7;      // schema.Layout.Strided
 
+// Part of a value for an error's line.
+std::string shown(const json& value) {
+  return value.dump(-1, ' ', true).substr(0, 80);
+}
+
 int64_t integer(const json& value) {
   if (!value.is_number_integer() ||
       (value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()}))
-    fail(ErrorCode::input, "an integer of 64 bits is needed, not ", value.dump());
+    fail(ErrorCode::input, "an integer of 64 bits is needed, not ", shown(value));
   return value.get<int64_t>();
 }
 std::string text(const json& value) {
@@ -37,12 +43,12 @@ double real(const json& value) {
   if (value == "Infinity") return std::numeric_limits<double>::infinity();
   if (value == "-Infinity") return -std::numeric_limits<double>::infinity();
   if (value == "NaN") return std::numeric_limits<double>::quiet_NaN();
-  fail(ErrorCode::input, "a number is needed, not ", value.dump());
+  fail(ErrorCode::input, "a number is needed, not ", shown(value));
 }
 
 template <typename T, typename Read>
 std::vector<T> list(const json& items, Read read) {
-  if (!items.is_array()) fail(ErrorCode::input, "a list is needed, not ", items.dump());
+  if (!items.is_array()) fail(ErrorCode::input, "a list is needed, not ", shown(items));
   std::vector<T> result;
   result.reserve(items.size());
   for (const auto& item : items) result.push_back(read(item));
@@ -56,7 +62,7 @@ spec::Shape integers(const json& items) {
 struct Union {
   explicit Union(const json& in) {
     if (!in.is_object() || in.size() != 1)
-      fail(ErrorCode::input, "a tagged value is needed, not ", in.dump());
+      fail(ErrorCode::input, "a tagged value is needed, not ", shown(in));
     tag = in.begin().key();
     value = &in.begin().value();
   }
@@ -71,7 +77,7 @@ spec::Dtype dtype(const json& value) {
 spec::Dim dim(const json& in) {
   const Union u(in);
   if (u.tag == "as_int") return {integer(*u.value), ""};
-  if (u.tag != "as_expr") fail(ErrorCode::input, "a size is needed, not ", in.dump());
+  if (u.tag != "as_expr") fail(ErrorCode::input, "a size is needed, not ", shown(in));
   spec::Dim result{spec::kNoHint, to_text(parse_sym_expr(text(u.value->at("expr_str"))))};
   if (const auto hint = u.value->find("hint"); hint != u.value->end() && !hint->is_null())
     result.hint = integer(hint->at("as_int"));
@@ -80,7 +86,7 @@ spec::Dim dim(const json& in) {
 
 void check_strided(const json& meta) {
   if (integer(meta.at("layout")) != kStrided)
-    fail(ErrorCode::unsupported, "only strided tensors are supported, not layout ", meta.at("layout").dump());
+    fail(ErrorCode::unsupported, "only strided tensors are supported, not layout ", shown(meta.at("layout")));
 }
 
 spec::DeviceArg device(const json& in) {
@@ -207,7 +213,7 @@ class GraphReader {
   static Argument optional_tensor(const json& in, const Scope& scope) {
     const Union u(in);
     if (u.tag == "as_none") return spec::None{};
-    if (u.tag != "as_tensor") fail(ErrorCode::input, "an optional tensor is needed, not ", in.dump());
+    if (u.tag != "as_tensor") fail(ErrorCode::input, "an optional tensor is needed, not ", shown(in));
     return spec::ValueRef{scope.read(text(u.value->at("name")))};
   }
 
@@ -349,7 +355,7 @@ void read_inputs(const json& listed, const json& specs, Graph& graph, GraphReade
       const json* named = spec.argument;
       if (named && spec.kind == spec::InputKind::user) named = Union(*named).value;
       if (named && named->value("name", named->value("as_name", "")) != name)
-        fail(ErrorCode::input, "input ", i, " is '", name, "' in the graph and ", named->dump(),
+        fail(ErrorCode::input, "input ", i, " is '", name, "' in the graph and ", shown(*named),
              " in the signature");
     }
     if ((input.value == spec::kNoValue) != (spec.kind == spec::InputKind::literal))
@@ -487,12 +493,16 @@ spec::Dtype dtype_from_schema(int64_t number) {
 }
 
 Graph parse_pt2_graph(std::string_view text) {
-  return as_input_error([&] { return read_program(json::parse(text)); });
+  return as_input_error([&] {
+    spec::check_json_depth(text);
+    return read_program(json::parse(text));
+  });
 }
 
 void parse_pt2_weights(std::string_view json_text, const std::string& folder,
                        std::map<std::string, spec::Weight>& weights) {
   as_input_error([&] {
+    spec::check_json_depth(json_text);
     const json parsed = json::parse(json_text);
     for (const auto& [name, payload] : parsed.at("config").items()) {
       const bool tensor = payload.contains("tensor_meta") && !payload.at("tensor_meta").is_null();

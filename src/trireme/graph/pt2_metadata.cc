@@ -5,6 +5,8 @@
 namespace trireme::graph {
 namespace {
 
+constexpr size_t kShownCode = 120;  // an error stays a readable line
+
 std::string_view trimmed(std::string_view text) {
   const auto begin = text.find_first_not_of(" \t\r\n");
   if (begin == std::string_view::npos) return {};
@@ -35,8 +37,10 @@ bool parse_frame(std::string_view line, Frame& frame) {
   return true;
 }
 
+// Generated code ("<eval_with_key>.7") is not the reader's either.
 bool inside_torch(std::string_view file) {
-  return file.starts_with("torch/") || file.find("site-packages/torch/") != std::string_view::npos;
+  return file.starts_with("torch/") || file.find("site-packages/torch/") != std::string_view::npos ||
+         file.starts_with("<");
 }
 
 }  // namespace
@@ -71,7 +75,8 @@ std::string source_line(std::string_view stack_trace) {
   text += chosen.place.substr(0, comma);
   if (comma != std::string_view::npos)
     text += std::string(" in ") + std::string(chosen.place.substr(comma + 5));
-  if (!chosen.code.empty()) text += ": " + std::string(chosen.code);
+  if (!chosen.code.empty()) text += ": " + std::string(chosen.code.substr(0, kShownCode));
+  if (chosen.code.size() > kShownCode) text += "…";
   return text;
 }
 

@@ -13,6 +13,7 @@ struct Wrapper {
   Role role;
 };
 constexpr std::string_view kHigherOrder = "torch.ops.higher_order.", kOps = "torch.ops.";
+constexpr std::string_view kVmap = "torch._functorch.predispatch.";
 constexpr std::array kWrappers{
     Wrapper{"wrap_with_set_grad_enabled", Role::grad_mode},
     Wrapper{"wrap_with_autocast", Role::autocast},
@@ -24,6 +25,23 @@ constexpr std::array kWrappers{
     Wrapper{"wrap", Role::inlined},
     Wrapper{"invoke_subgraph", Role::inlined},
 };
+
+constexpr std::array kVmapCalls{
+    Wrapper{"_vmap_increment_nesting", Role::vmap_enter},
+    Wrapper{"_add_batch_dim", Role::vmap_add},
+    Wrapper{"_remove_batch_dim", Role::vmap_remove},
+    Wrapper{"_vmap_decrement_nesting", Role::vmap_leave},
+    Wrapper{"lazy_load_decompositions", Role::nothing},
+};
+
+template <size_t N>
+std::optional<Role> find_role(std::string_view target, std::string_view prefix,
+                              const std::array<Wrapper, N>& known) {
+  if (!target.starts_with(prefix)) return std::nullopt;
+  for (const auto& wrapper : known)
+    if (target.substr(prefix.size()) == wrapper.name) return wrapper.role;
+  return std::nullopt;
+}
 
 // "torch.ops.aten.add.Tensor" -> {"aten::add", "Tensor"}; the overload "default" has no name.
 std::optional<c10::OperatorName> operator_name(std::string_view target) {
@@ -66,11 +84,12 @@ Resolved resolve(const spec::Node& node) {
     resolved.role = Role::symbolic;
     return resolved;
   }
-  for (const auto& wrapper : kWrappers)
-    if (node.target == std::string(kHigherOrder) + std::string(wrapper.name)) {
-      resolved.role = wrapper.role;
-      return resolved;
-    }
+  auto role = find_role(node.target, kHigherOrder, kWrappers);
+  if (!role) role = find_role(node.target, kVmap, kVmapCalls);
+  if (role) {
+    resolved.role = *role;
+    return resolved;
+  }
   if (const auto name = operator_name(node.target))
     resolved.op = c10::Dispatcher::singleton().findSchema(*name);
   if (!resolved.op)

@@ -228,7 +228,7 @@ void set_requires_grad(const spec::Graph& graph, const std::vector<std::string>&
       used |= matches;
       frozen |= matches;
     }
-    p.tensor.set_requires_grad(!frozen && p.tensor.is_floating_point());
+    p.tensor.set_requires_grad(!frozen && (p.tensor.is_floating_point() || p.tensor.is_complex()));
   }
   for (size_t i = 0; i < patterns.size(); ++i)
     if (!patterns[i].second)

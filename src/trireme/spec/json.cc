@@ -6,6 +6,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/spec/graph.h"
+#include "trireme/spec/json_guard.h"
 
 namespace trireme::spec {
 namespace {
@@ -23,6 +24,11 @@ constexpr std::array kOutputKinds{"user",
                                   "parameter_mutation"};
 constexpr std::array kEnumKinds{"dtype", "layout", "memory_format"};
 
+// Part of a value for an error's line.
+std::string shown(const json& value) {
+  return value.dump(-1, ' ', true).substr(0, 80);
+}
+
 template <typename Enum, size_t N>
 std::string enum_name(const std::array<const char*, N>& names, Enum value) {
   return names.at(static_cast<size_t>(value));
@@ -31,7 +37,7 @@ template <typename Enum, size_t N>
 Enum enum_value(const std::array<const char*, N>& names, const json& text) {
   for (size_t i = 0; i < N; ++i)
     if (text == names[i]) return static_cast<Enum>(i);
-  fail(ErrorCode::input, "unknown kind ", text.dump());
+  fail(ErrorCode::input, "unknown kind ", shown(text));
 }
 
 template <typename Items, typename Write>
@@ -42,7 +48,7 @@ json array_of(const Items& items, Write write) {
 }
 template <typename T, typename Read>
 std::vector<T> vector_of(const json& items, Read read) {
-  if (!items.is_array()) fail(ErrorCode::input, "a list is needed, not ", items.dump());
+  if (!items.is_array()) fail(ErrorCode::input, "a list is needed, not ", shown(items));
   std::vector<T> result;
   result.reserve(items.size());
   for (const auto& item : items) result.push_back(read(item));
@@ -50,7 +56,7 @@ std::vector<T> vector_of(const json& items, Read read) {
 }
 
 int64_t integer(const json& value) {
-  if (!value.is_number_integer()) fail(ErrorCode::input, "an integer is needed, not ", value.dump());
+  if (!value.is_number_integer()) fail(ErrorCode::input, "an integer is needed, not ", shown(value));
   return value.get<int64_t>();
 }
 ValueId id(const json& value) {
@@ -235,7 +241,7 @@ constexpr std::array kReaders{
 
 Argument read_argument(const json& in) {
   if (!in.is_object() || in.size() != 1)
-    fail(ErrorCode::input, "an argument is an object with one key, not ", in.dump());
+    fail(ErrorCode::input, "an argument is an object with one key, not ", shown(in));
   const auto& key = in.begin().key();
   for (const auto& reader : kReaders)
     if (reader.key == key) return reader.read(in.begin().value());
@@ -329,9 +335,9 @@ void check_references(const Graph& graph) {
 }
 
 Graph read_graph(const json& in) {
-  if (in.at("kind") != "graph") fail(ErrorCode::input, "kind is ", in.at("kind").dump(), ", not \"graph\"");
+  if (in.at("kind") != "graph") fail(ErrorCode::input, "kind is ", shown(in.at("kind")), ", not \"graph\"");
   if (in.at("version") != Graph::kVersion)
-    fail(ErrorCode::unsupported, "version ", in.at("version").dump(), "; this build reads version ",
+    fail(ErrorCode::unsupported, "version ", shown(in.at("version")), "; this build reads version ",
          Graph::kVersion);
   Graph graph;
   graph.torch_version = in.at("torch_version").get<std::string>();
@@ -387,6 +393,7 @@ std::string to_json(const Graph& graph) {
 
 Graph graph_from_json(std::string_view text) {
   try {
+    check_json_depth(text);
     return read_graph(json::parse(text));
   } catch (const json::exception& e) {
     fail(ErrorCode::input, "graph: ", e.what());

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/spec/json_guard.h"
 
 namespace trireme::tensor {
 namespace {
@@ -25,6 +26,7 @@ constexpr std::string_view kMetadata = "__metadata__";
 
 // The parser keeps the last of two equal keys; a weight file with two tensors of one name is broken.
 json parse_header(std::string_view text) {
+  spec::check_json_depth(text);
   std::set<std::string> names;
   return json::parse(text, [&names](int depth, json::parse_event_t event, json& parsed) {
     if (depth == 1 && event == json::parse_event_t::key && !names.insert(parsed.get<std::string>()).second)
@@ -35,7 +37,7 @@ json parse_header(std::string_view text) {
 
 int64_t extent_of(const json& value) {
   if (!value.is_number_unsigned() || value.get<uint64_t>() > uint64_t{1} << 62)
-    fail(ErrorCode::input, "shape or offset '", value.dump(), "' is not a size");
+    fail(ErrorCode::input, "shape or offset '", value.dump(-1, ' ', true).substr(0, 80), "' is not a size");
   return value.get<int64_t>();
 }
 

@@ -84,6 +84,7 @@ TEST_F(SafetensorsTest, RefusesWhatIsNotASafetensorsFile) {
   expect_refused(raw("[]"), "not a JSON object");
   expect_refused(raw("{\"w\":"), "broken header");
   expect_refused(raw("{\"w\": 3}"), "broken header");
+  expect_refused(raw("{\"w\": " + std::string(100000, '[')), "nested");
   EXPECT_THROW(SafetensorsFile{folder_}, Error);
   EXPECT_THROW(SafetensorsFile{file("missing")}, Error);
 }

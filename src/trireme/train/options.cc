@@ -84,7 +84,7 @@ void SyncOptions::list(OptionList& o) {
   o.add("error_feedback", error_feedback,
         "add what the codec lost to the next gradient; auto: where the codec needs it")
       .one_of({"auto", "false"});
-  o.add("min_bytes", min_bytes, "gradients smaller than this travel without codec");
+  o.add("min_bytes", min_bytes, "groups of gradients (bucket_bytes) smaller than this travel without codec");
   o.add("bucket_bytes", bucket_bytes, "gradients are sent in groups of about this size").at_least(1);
   o.add("first_bucket_bytes", first_bucket_bytes,
         "size of the first group: smaller, so that sending starts early")

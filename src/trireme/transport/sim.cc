@@ -48,6 +48,7 @@ struct SimWorld : public Hub {
       if (!advance()) changed_.wait(lock);
     }
     sleepers_.erase(mine);
+    changed_.notify_all();  // time stood still for this one to wake up
   }
 
   void hold(int by) {

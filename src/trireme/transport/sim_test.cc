@@ -48,10 +48,15 @@ TEST(Sim, SleepersAndDeadlinesMoveTime) {
   auto rank = make_sim(world, 0);
   rank->progress({std::chrono::seconds(7)});
   EXPECT_NEAR(seconds(clock_of(*world)), 7, 1e-9);
-  std::thread sleeper([&] { clock_of(*world).sleep_until(std::chrono::seconds(9)); });
+  std::vector<std::thread> sleepers;
+  for (const int until : {9, 12, 30}) {
+    sleepers.emplace_back([&, until] { clock_of(*world).sleep_until(std::chrono::seconds(until)); });
+  }
   rank->progress({std::chrono::seconds(20)});
-  sleeper.join();
   EXPECT_NEAR(seconds(clock_of(*world)), 20, 1e-9);
+  rank->progress({std::chrono::seconds(40)});
+  for (auto& s : sleepers) s.join();
+  EXPECT_NEAR(seconds(clock_of(*world)), 40, 1e-9);
 }
 
 }  // namespace

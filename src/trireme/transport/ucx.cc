@@ -138,6 +138,7 @@ class Ucx : public Transport {
   std::string address() const;
   ucp_ep_h make_endpoint(Peer& peer, const std::string& address);
   void greet();
+  [[noreturn]] void no_connection(const Peer& peer, ErrorCode code, const std::string& why) const;
   bool refuse(int peer, Completion& done);
   void post_send(int peer, MessageId id, std::span<const std::byte> data, Completion done);
   void post_receive(int peer, MessageId id, std::span<std::byte> into, Completion done);
@@ -203,6 +204,11 @@ std::string Ucx::address() const {
   return bytes;
 }
 
+void Ucx::no_connection(const Peer& peer, ErrorCode code, const std::string& why) const {
+  fail(code, "rank ", rank_, ": no connection to rank ", &peer - peers_.data(), ": ", why,
+       "; do all ranks use a network (transport.interface) on which they reach each other?");
+}
+
 ucp_ep_h Ucx::make_endpoint(Peer& peer, const std::string& address) {
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
@@ -216,7 +222,8 @@ ucp_ep_h Ucx::make_endpoint(Peer& peer, const std::string& address) {
     p.owner->any_broken_ = true;
   };
   ucp_ep_h endpoint = nullptr;
-  check(ucp_ep_create(worker_.get(), &params, &endpoint), "connecting");
+  const ucs_status_t status = ucp_ep_create(worker_.get(), &params, &endpoint);
+  if (status != UCS_OK) no_connection(peer, ErrorCode::io, ucs_status_string(status));
   return endpoint;
 }
 
@@ -260,11 +267,9 @@ void Ucx::greet() {
   for (int r = 0; r < size(); ++r) {
     const Peer& peer = peers_[static_cast<size_t>(r)];
     if (r == rank_ || peer.greeted) continue;
-    fail(peer.gone ? peer.gone->code : ErrorCode::timeout, "rank ", rank_, ": no connection to rank ", r,
-         ": ",
-         peer.gone ? peer.gone->message
-                   : cat("no answer within ", for_people(timeout_), " (transport.timeout)"),
-         "; do all ranks use a network (transport.interface) on which they reach each other?");
+    if (peer.gone) no_connection(peer, peer.gone->code, peer.gone->message);
+    no_connection(peer, ErrorCode::timeout,
+                  cat("no answer within ", for_people(timeout_), " (transport.timeout)"));
   }
 }
 
