@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Format, layers, spelling, shell. `tools/lint.sh --fix` rewrites the format; `--tidy [files]` adds clang-tidy.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit 1
 mapfile -t cxx < <(git ls-files '*.cc' '*.h')
 mapfile -t shell < <(git ls-files '*.sh' '.ci/run')
 rc=0
@@ -12,7 +12,8 @@ else
   [ "${PIPESTATUS[0]}" -eq 0 ] || { echo "lint: run tools/lint.sh --fix"; rc=1; }
 fi
 python3 tools/check_layers.py || rc=1
-codespell -q 3 -L crate,nd,ans,te,fo,inout $(git ls-files '*.md' '*.h' '*.cc' '*.py' '*.sh') || rc=1
+mapfile -t text < <(git ls-files '*.md' '*.h' '*.cc' '*.py' '*.sh')
+codespell -q 3 -L crate,nd,ans,te,fo,inout "${text[@]}" || rc=1
 shellcheck -S warning "${shell[@]}" || rc=1
 if [ "${1:-}" = --tidy ]; then
   shift

@@ -59,8 +59,8 @@ std::string nearest(std::string_view wrong, const std::vector<std::string>& cand
 
 }  // namespace trireme
 
-#define TRIREME_CHECK(condition, ...)                                                                 \
-  do {                                                                                                \
-    if (!(condition)) [[unlikely]]                                                                    \
-      ::trireme::check_failed(#condition, __FILE__, __LINE__, ::trireme::cat(__VA_ARGS__));           \
+#define TRIREME_CHECK(condition, ...)                                                       \
+  do {                                                                                      \
+    if (!(condition)) [[unlikely]]                                                          \
+      ::trireme::check_failed(#condition, __FILE__, __LINE__, ::trireme::cat(__VA_ARGS__)); \
   } while (false)

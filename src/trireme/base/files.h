@@ -11,8 +11,8 @@ namespace trireme {
 // Throws Error(input) naming the file when it is missing, a folder, or unreadable.
 std::string read_file(const std::filesystem::path& path);
 
-// Temporary name, fsync, rename, fsync of the folder. Throws Error(io) naming file and cause ("No space left …");
-// the old file is then intact and the temporary gone.
+// Temporary name, fsync, rename, fsync of the folder. Throws Error(io) naming file and cause ("No space left
+// …"); the old file is then intact and the temporary gone.
 void write_file(const std::filesystem::path& path, std::string_view content);
 
 // fsync a file or folder that others wrote.

@@ -1,6 +1,6 @@
 #pragma once
-// Options are structs; each lists its fields once, and TOML reading, --set, --help, the resolved file with origins and
-// the nearest-name hint all come from that list.
+// Options are structs; each lists its fields once, and TOML reading, --set, --help, the resolved file with
+// origins and the nearest-name hint all come from that list.
 //
 //   struct OptimOptions {
 //     std::string kind = "sgd";
@@ -36,8 +36,9 @@ using OptionTable = std::map<std::string, OptionValue>;
 
 class Option {
  public:
-  using Target = std::variant<bool*, int64_t*, double*, std::string*, std::optional<double>*,
-                              std::vector<std::string>*, std::vector<double>*, Bytes*, Rate*, Seconds*, OptionTable*>;
+  using Target =
+      std::variant<bool*, int64_t*, double*, std::string*, std::optional<double>*, std::vector<std::string>*,
+                   std::vector<double>*, Bytes*, Rate*, Seconds*, OptionTable*>;
   // Constraints, checked when a value is set; each returns *this.
   Option& one_of(std::vector<std::string> choices);
   Option& at_least(double minimum);
@@ -59,13 +60,14 @@ class Option {
 class OptionList {
  public:
   // Fields added inside `fill` get "section." before their key.
-  void section(const std::string& name, const std::string& help, const std::function<void(OptionList&)>& fill);
+  void section(const std::string& name, const std::string& help,
+               const std::function<void(OptionList&)>& fill);
   template <typename T>
   Option& add(const std::string& key, T& field, const std::string& help) {
     return add_target(key, &field, help);
   }
-  // An array of tables ([[optim.group]]): each table found becomes one T in `rows`, read by T::list. A later source that
-  // has the key replaces all rows.
+  // An array of tables ([[optim.group]]): each table found becomes one T in `rows`, read by T::list. A later
+  // source that has the key replaces all rows.
   template <typename T>
   void rows(const std::string& key, std::vector<T>& rows, const std::string& help) {
     add_rows({.key = key,
@@ -80,15 +82,17 @@ class OptionList {
               }});
   }
 
-  // Reads a TOML file into the fields. Error(input) names file, line and key: unknown key (with the nearest known one),
-  // wrong type, impossible value, broken TOML.
+  // Reads a TOML file into the fields. Error(input) names file, line and key: unknown key (with the nearest
+  // known one), wrong type, impossible value, broken TOML.
   void read_toml(const std::filesystem::path& path);
   void read_toml_text(std::string_view text, const std::string& origin);
-  // "section.key=value" as on the command line; value is TOML, or a bare word for strings, sizes, rates and times. An
-  // entry of an inline table is set by "sync.codec_options.block=256". Error(usage) naming the assignment.
+  // "section.key=value" as on the command line; value is TOML, or a bare word for strings, sizes, rates and
+  // times. An entry of an inline table is set by "sync.codec_options.block=256". Error(usage) naming the
+  // assignment.
   void set(std::string_view assignment);
 
-  // The resolved configuration as TOML, each value with its origin as a comment. Reading it back gives equal values.
+  // The resolved configuration as TOML, each value with its origin as a comment. Reading it back gives equal
+  // values.
   std::string to_toml() const;
   // As to_toml without local options and origins: what ranks compare.
   std::string digest_text() const;
@@ -107,7 +111,8 @@ class OptionList {
     std::function<size_t()> size;
     std::function<void(size_t)> resize;
     std::function<void(size_t, OptionList&)> list;
-    std::function<std::shared_ptr<void>(OptionList&)> list_blank;  // lists a default row, which the result keeps alive
+    std::function<std::shared_ptr<void>(OptionList&)>
+        list_blank;                                      // lists a default row, which the result keeps alive
     std::vector<std::map<std::string, Origin>> origins;  // of each row's keys
   };
   struct Reader;

@@ -1,6 +1,7 @@
 #pragma once
-// Philox4x32-10: a counter-based generator (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11).
-// A value is a function of (key, counter) alone, so any split over threads, ranks or restarts gives the same numbers.
+// Philox4x32-10: a counter-based generator (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+// SC'11). A value is a function of (key, counter) alone, so any split over threads, ranks or restarts gives
+// the same numbers.
 #include <array>
 #include <cstdint>
 
@@ -15,7 +16,9 @@ PhiloxCounter philox4x32_10(PhiloxCounter counter, PhiloxKey key);
 uint64_t mix(uint64_t seed, uint64_t a, uint64_t b = 0);
 
 // In [0, 1): the top 24 bits of a word.
-inline float uniform_float(uint32_t word) { return static_cast<float>(word >> 8) * 0x1.0p-24f; }
+inline float uniform_float(uint32_t word) {
+  return static_cast<float>(word >> 8) * 0x1.0p-24f;
+}
 
 // A sequential reader of one stream of Philox words.
 class PhiloxStream {
@@ -32,8 +35,8 @@ class PhiloxStream {
   unsigned used_ = 4;
 };
 
-// A bijection of {0 … size-1} that is computed, not stored: a keyed Feistel network with cycle walking, so that any
-// position of any epoch is known at once. size >= 1.
+// A bijection of {0 … size-1} that is computed, not stored: a keyed Feistel network with cycle walking, so
+// that any position of any epoch is known at once. size >= 1.
 class Permutation {
  public:
   Permutation(uint64_t size, uint64_t key);

@@ -1,5 +1,6 @@
 #pragma once
-// Spans of a run, written as a Chrome trace (opens in Perfetto). Thread-safe; a null Tracer* costs one branch.
+// Spans of a run, written as a Chrome trace (opens in Perfetto). Thread-safe; a null Tracer* costs one
+// branch.
 #include <cstdint>
 #include <mutex>
 #include <string>

@@ -12,8 +12,8 @@ struct Bytes {
   int64_t value = 0;
   auto operator<=>(const Bytes&) const = default;
 };
-// Bytes per second. Text: kbit/mbit/gbit (bits per second, powers of 1000) or a size as above (bytes per second).
-// 0 means unlimited.
+// Bytes per second. Text: kbit/mbit/gbit (bits per second, powers of 1000) or a size as above (bytes per
+// second). 0 means unlimited.
 struct Rate {
   double bytes_per_second = 0;
   auto operator<=>(const Rate&) const = default;

@@ -392,7 +392,7 @@ void check_schema(const json& version) {
   const int64_t major = integer(version.at("major")), minor = integer(version.at("minor"));
   if (major != kSchemaMajor)
     fail(ErrorCode::unsupported, "written with schema version ", major, ".", minor,
-         "; this build reads version ", kSchemaMajor, " (torch 2.8 to 2.13): export again with one of those");
+         "; this build reads version ", kSchemaMajor, ": export again with torch 2.11 or newer");
   if (minor > kSchemaMinor)
     log::warning(cat("the model was written with schema version ", major, ".", minor, ", newer than ",
                      kSchemaMajor, ".", kSchemaMinor, " which this build knows; new fields are ignored"));

@@ -12,6 +12,7 @@ namespace trireme::graph {
 namespace {
 
 constexpr std::string_view kModels = "models/", kJson = ".json";
+constexpr std::string_view kExportAgain = "export again with torch 2.11 or newer";
 constexpr std::string_view kOldModel = "serialized_exported_program.json";
 
 std::string_view as_text(std::span<const std::byte> bytes) {
@@ -26,9 +27,7 @@ bool has_entry(const ZipReader& zip, std::string_view ending) {
 // All entries lie in one folder, named after the file that was saved first; a renamed file keeps it.
 std::string find_root(const ZipReader& zip) {
   if (has_entry(zip, kOldModel))
-    fail(ErrorCode::input,
-         "exported by torch 2.7 or older, whose format is no longer read: export again with torch 2.8 or "
-         "newer");
+    fail(ErrorCode::input, "exported by torch 2.7 or older, whose format is no longer read: ", kExportAgain);
   std::optional<std::string> root;
   for (const auto& [name, entry] : zip.entries()) {
     const auto slash = name.find('/');
@@ -147,6 +146,10 @@ struct Pt2File::State {
       }
     };
     within("models/" + model + ".json", [this](auto text) { graph = parse_pt2_graph(text); });
+    for (const std::string folder : {"data/weights/", "data/constants/"})
+      if (zip.contains(root + folder + model + ".pt"))
+        fail(ErrorCode::input, "its weights are pickled (", folder, model,
+             ".pt), as older versions of torch wrote them: ", kExportAgain);
     for (const std::string folder : {"data/weights/", "data/constants/"}) {
       const char* kind = folder == "data/weights/" ? "_weights_config.json" : "_constants_config.json";
       within(folder + model + kind, [&](auto text) { parse_pt2_weights(text, folder, graph.weights); });

@@ -145,6 +145,9 @@ TEST(Pt2File, RefusesAnotherSchemaMajorAndAcceptsANewerMinor) {
 }
 
 TEST(Pt2File, RefusesPickledWeights) {
+  expect_refused(
+      [](TestArchive& a) { a.entry("model_weights_config.json").name = "mlp/data/weights/model.pt"; },
+      "its weights are pickled (data/weights/model.pt)");
   expect_refused(weights_json([](json& c) { c["config"]["up.weight"]["use_pickle"] = true; }),
                  "'up.weight' is pickled");
 }

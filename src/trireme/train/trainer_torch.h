@@ -12,7 +12,8 @@
 
 namespace trireme::train {
 
-// Set by a signal handler or a test; the loop ends after the running step, writes a checkpoint and throws Error(cancelled).
+// Set by a signal handler or a test; the loop ends after the running step, writes a checkpoint and throws
+// Error(cancelled).
 struct StopFlag {
   std::atomic<bool> requested{false};
   std::atomic<bool> heeded{false};  // set by the loop: from now on it looks; before, there is nothing to save
@@ -24,15 +25,16 @@ struct RankContext {
   std::filesystem::path out;
   std::optional<std::filesystem::path> resume;
   const codec::CodecSet* codecs = nullptr;
-  StopFlag* stop = nullptr;  // null: never
-  bool terminal = false;  // progress redraws one line, else prints lines
+  StopFlag* stop = nullptr;     // null: never
+  bool terminal = false;        // progress redraws one line, else prints lines
   std::string resolved_config;  // config.toml's text, with origins
   std::string config_digest;    // compared between ranks
 };
 
-// Returns the summary (the same on all ranks, except for this rank's own bytes and memory). Errors: see the code of each.
-//   diverged   NaN or Inf loss: names step, rank and first bad tensor; replicas that differ: names the parameter
-//   peer_lost, timeout   names rank, operation, waiting time
+// Returns the summary (the same on all ranks, except for this rank's own bytes and memory). Errors: see the
+// code of each.
+//   diverged   NaN or Inf loss: names step, rank and first bad tensor; replicas that differ: names the
+//   parameter peer_lost, timeout   names rank, operation, waiting time
 Summary train(const Config& config, const RankContext& context);
 
 }  // namespace trireme::train
