@@ -16,11 +16,13 @@ struct Command {
 std::function<int()> setup_train(CLI::App& app);
 std::function<int()> setup_report(CLI::App& app);
 std::function<int()> setup_doctor(CLI::App& app);
+std::function<int()> setup_stats(CLI::App& app);
 
-inline constexpr std::array<Command, 3> kCommands{{
+inline constexpr std::array<Command, 4> kCommands{{
     {"train", "train a model file on data, on this machine or as one rank of several", setup_train},
     {"report", "one HTML page that shows runs side by side", setup_report},
     {"doctor", "check this machine, its network and its peers", setup_doctor},
+    {"stats", "means, covariances, regressions and matrices from dithered bits", setup_stats},
 }};
 
 }  // namespace trireme::app

@@ -1,0 +1,109 @@
+#include "trireme/stats/kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+
+#include "trireme/base/rng.h"
+
+namespace trireme::stats {
+namespace {
+
+std::vector<uint64_t> random_words(size_t count, uint64_t stream) {
+  PhiloxStream source(11, stream);
+  std::vector<uint64_t> words(count);
+  for (auto& word : words) word = source.next_u64();
+  return words;
+}
+
+TEST(Kernels, EveryVersionCountsAsTheDefinitionAtEveryLength) {
+  // One word more than used, read from the second on: kernels may not need alignment.
+  for (const Kernels* k : runnable_kernels())
+    for (size_t words : {0, 8, 16, 24, 32, 40, 64, 104, 256, 520}) {
+      const auto s = random_words(words + 1, 1), m = random_words(words + 1, 2),
+                 s2 = random_words(words + 1, 3), m2 = random_words(words + 1, 4);
+      uint64_t differ = 0, both = 0, masked = 0, differ_and = 0, differ_or = 0;
+      for (size_t w = 1; w <= words; ++w) {
+        const uint64_t t = s[w] ^ s2[w];
+        differ += std::popcount(t);
+        both += std::popcount(m[w] & m2[w]);
+        masked += std::popcount(m[w] & m2[w] & t);
+        differ_and += std::popcount(t ^ (m[w] & m2[w]));
+        differ_or += std::popcount(t ^ (m[w] | m2[w]));
+      }
+      SCOPED_TRACE(std::string(k->name) + " " + std::to_string(words));
+      EXPECT_EQ(k->xor_count(&s[1], &s2[1], words), differ);
+      EXPECT_EQ(k->and_count(&m[1], &m2[1], words), both);
+      const MaskedCount mc = k->masked_count(&s[1], &m[1], &s2[1], &m2[1], words);
+      EXPECT_EQ(mc.both, both);
+      EXPECT_EQ(mc.differ, masked);
+      const TriangularCount tc = k->triangular_count(&s[1], &m[1], &s2[1], &m2[1], words);
+      EXPECT_EQ(tc.differ, differ);
+      EXPECT_EQ(tc.differ_and, differ_and);
+      EXPECT_EQ(tc.differ_or, differ_or);
+    }
+}
+
+TEST(Kernels, AllOnesDoNotOverflowTheCarrySaveCounters) {
+  const std::vector<uint64_t> ones(4096, ~uint64_t{0}), zeros(4096, 0);
+  for (const Kernels* k : runnable_kernels())
+    EXPECT_EQ(k->xor_count(ones.data(), zeros.data(), 4096), 4096u * 64) << k->name;
+}
+
+TEST(Kernels, StripProductsAreSumsOfProductsOfCodes) {
+  for (const Kernels* k : runnable_kernels()) {
+    if (k->strip_products == nullptr) continue;
+    for (size_t words : {1, 2, 56, 57, 130})
+      for (size_t columns : {1, 5}) {
+        std::vector<std::vector<uint64_t>> high, low;
+        std::vector<const uint64_t*> h, l, strip_h, strip_l;
+        for (size_t c = 0; c < columns + kStrip; ++c) {
+          // The first column and strip column are all ones: the largest sums there are.
+          high.push_back(c % columns ? random_words(words, 2 * c)
+                                     : std::vector<uint64_t>(words, ~uint64_t{0}));
+          low.push_back(c % columns ? random_words(words, 2 * c + 1)
+                                    : std::vector<uint64_t>(words, ~uint64_t{0}));
+        }
+        for (size_t c = 0; c < columns + kStrip; ++c) {
+          (c < columns ? h : strip_h).push_back(high[c].data());
+          (c < columns ? l : strip_l).push_back(low[c].data());
+        }
+        std::vector<int64_t> out(columns * kStrip, -1);
+        k->strip_products(h.data(), l.data(), columns, strip_h.data(), strip_l.data(), words, out.data());
+        for (size_t i = 0; i < columns; ++i)
+          for (size_t c = 0; c < kStrip; ++c) {
+            int64_t expected = 0;
+            for (size_t row = 0; row < 64 * words; ++row) {
+              const auto value = [&](const uint64_t* a, const uint64_t* b) {
+                return static_cast<int64_t>(4 * (a[row / 64] >> (row % 64) & 1) +
+                                            2 * (b[row / 64] >> (row % 64) & 1)) -
+                       3;
+              };
+              expected += value(h[i], l[i]) * value(strip_h[c], strip_l[c]);
+            }
+            ASSERT_EQ(out[i * kStrip + c], expected)
+                << k->name << " " << words << " words, " << i << ", " << c;
+          }
+      }
+  }
+}
+
+TEST(Kernels, DitherWordsArePhilox) {
+  constexpr uint64_t seed = 0x123456789abcdef0;
+  const uint64_t first_row = 0xfffffffc;  // crosses 32 bits
+  for (const Kernels* k : runnable_kernels()) {
+    std::vector<uint32_t> w0(64), w1(64);
+    k->dither_words(seed, 7, 5, first_row, 64, w0.data(), w1.data());
+    for (uint64_t i = 0; i < 64; ++i) {
+      const uint64_t row = first_row + i;
+      const auto expected =
+          philox4x32_10({5, static_cast<uint32_t>(row), static_cast<uint32_t>(row >> 32), 7},
+                        {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+      EXPECT_EQ(w0[i], expected[0]) << k->name << " row " << i;
+      EXPECT_EQ(w1[i], expected[1]) << k->name << " row " << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trireme::stats
