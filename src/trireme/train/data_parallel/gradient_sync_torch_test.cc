@@ -12,13 +12,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <exception>
 #include <functional>
-#include <thread>
 
 #include "trireme/codec/codec.h"
-#include "trireme/comm/engine.h"
-#include "trireme/transport/transport.h"
+#include "trireme/comm/rank_threads_for_tests.h"
 
 namespace trireme::train {
 namespace {
@@ -28,25 +25,8 @@ using Tensors = std::vector<at::Tensor>;
 
 // Runs `body(group)` once per rank, ranks being threads.
 void on_ranks(int size, const std::function<void(comm::Group&)>& body) {
-  auto transports = transport::make_loopback(size, {.shuffle_seed = 7});
-  std::vector<std::exception_ptr> errors(size);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank) {
-    threads.emplace_back([&, rank] {
-      try {
-        const auto queue = comm::make_cpu_queue();
-        comm::Engine engine(*transports[rank], *queue, {.timeout = Seconds{20}});
-        comm::Group group(engine);
-        body(group);
-      } catch (...) {
-        errors[rank] = std::current_exception();
-      }
-    });
-  }
-  for (auto& t : threads) t.join();
-  for (const auto& e : errors) {
-    if (e) std::rethrow_exception(e);
-  }
+  comm::run_ranks(size, {.loopback = {.shuffle_seed = 7}, .engine = {.timeout = Seconds{20}}},
+                  [&](comm::Group& group, comm::Engine&) { body(group); });
 }
 
 at::Tensor parameter(at::IntArrayRef shape, at::ScalarType type = at::kFloat) {
@@ -88,6 +68,7 @@ Tensors collect(GradientSync& sync, size_t parameters) {
       ++seen[sync.members(b)[k]];
     }
   }
+  sync.wait_scalars();  // a step that is left before its traffic ended would end the other ranks too
   EXPECT_THAT(seen, testing::Each(1));
   return all;
 }
@@ -142,7 +123,6 @@ TEST_P(GradientSyncTest, EqualsTheReferenceMeanOverRanksAndMicroBatches) {
       for (at::Tensor& g : got) {
         if (g.defined()) g = g.clone();
       }
-      sync.wait_scalars();
       EXPECT_NEAR(sync.scalar_mean(0), 0.75 * (c.ranks + 1), 1e-6);
       results[group.rank()].push_back(got);
     }
@@ -192,7 +172,6 @@ TEST(GradientSync, BucketsFollowTheOrderOfReadinessFromTheSecondStep) {
       parameters[3].sum().backward();
       sync.end_backward();
       collect(sync, 4);
-      sync.wait_scalars();
       std::vector<size_t> order;
       for (size_t b = 0; b < sync.buckets(); ++b) order.push_back(sync.members(b).at(0));
       return order;
