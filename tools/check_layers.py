@@ -2,8 +2,8 @@
 """Checks that arrows only go down: reads every #include "trireme/..." and every trireme_module(DEPS ...).
 
 A folder may include itself, and the folders that its CMakeLists.txt names in DEPS (base and spec by name too). Levels
-come from the tree in ARCHITECTURE.md. It also checks the torch fence: a file that includes torch headers is named
-*_torch.* (or lies in python/), and a file that includes fmt or spdlog never includes torch headers.
+come from the tree in ARCHITECTURE.md. It also checks the torch fence (a file that includes torch headers is named
+*_torch.*, and a file that includes fmt or spdlog never includes them) and that one file alone reads the environment.
 """
 import re
 import sys
@@ -48,11 +48,27 @@ def problems():
                     yield f"{where}: includes trireme/{target}/{rest}, but {name} does not declare {target}"
                 if not (source / target / rest).exists():
                     yield f"{where}: includes trireme/{target}/{rest}, which does not exist"
-            torch = TORCH.search(text) or re.search(r'#include "trireme/[^"]*_torch\.h"', text)
-            if torch and "_torch" not in file.name:
-                yield f"{where}: includes torch headers but is not named *_torch.*"
-            if torch and FMT.search(text):
-                yield f"{where}: includes both torch and fmt or spdlog headers"
+            behind = TORCH.search(text) or re.search(r'#include "trireme/[^"]*_torch\.h"', text)
+            yield from fence_problems(file, text, behind)
+    for folder in ("apps", "python", "bench", "examples"):  # may include any of our folders
+        for file in sorted((ROOT / folder).rglob("*")):
+            if file.suffix not in (".h", ".cc"):
+                continue
+            text = file.read_text()
+            for target, rest in OURS.findall(text):
+                if not (source / target / rest).exists():
+                    yield f"{file.relative_to(ROOT)}: includes trireme/{target}/{rest}, which does not exist"
+            yield from fence_problems(file, text, TORCH.search(text))
+
+
+def fence_problems(file, text, torch):
+    where = file.relative_to(ROOT)
+    if torch and "_torch" not in file.name:
+        yield f"{where}: includes torch headers but is not named *_torch.*"
+    if torch and FMT.search(text):
+        yield f"{where}: includes both torch and fmt or spdlog headers"
+    if re.search(r"\bgetenv\b|\benviron\b", text) and file.name != "environment.cc":
+        yield f"{where}: reads the environment, which only base/environment.cc does"
 
 
 def main():

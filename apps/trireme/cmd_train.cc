@@ -121,7 +121,7 @@ int run_rank(const Arguments& arguments, const LaunchPlan& launch, const Resolve
   context.local_world = launch.local_world;
   if (launch.world > 1) {
     context.store = transport::make_tcp_store(launch.host, launch.port, launch.serve_store, launch.world,
-                                              resolved.config.transport.timeout);
+                                              resolved.config.transport.timeout, launch.attempt + "/");
   }
   context.out = out;
   if (!arguments.resume.empty()) context.resume = arguments.resume;

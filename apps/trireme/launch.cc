@@ -48,6 +48,7 @@ LaunchPlan resolve_launch(const Lookup& lookup) {
 
   plan.host = required(lookup, "MASTER_ADDR", present);
   plan.port = parse_variable("MASTER_PORT", required(lookup, "MASTER_PORT", present), 1, 65535);
+  plan.attempt = lookup("TORCHELASTIC_RESTART_COUNT").value_or("");
   plan.serve_store = plan.rank == 0 && lookup("TORCHELASTIC_USE_AGENT_STORE") != "True";
   // A master on the loopback interface can only be reached by ranks of this machine.
   const bool all_local = names_this_machine(plan.host);

@@ -63,9 +63,12 @@ TEST(Launch, PlainVariablesNameRankAndStore) {
 
 TEST(Launch, RankZeroOpensTheStoreUnlessAnAgentHoldsIt) {
   EXPECT_TRUE(resolve(with(kTwoMachines, {{"RANK", "0"}})).serve_store);
-  const Variables agent{
-      {"RANK", "0"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_RUN_ID", "none"}};
+  const Variables agent{{"RANK", "0"},
+                        {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                        {"TORCHELASTIC_RUN_ID", "none"},
+                        {"TORCHELASTIC_RESTART_COUNT", "2"}};
   const auto joined = resolve(with(kTwoMachines, agent));
+  EXPECT_EQ(joined.attempt, "2");
   EXPECT_FALSE(joined.serve_store);
   EXPECT_EQ(joined.launcher, "torchrun");
   EXPECT_TRUE(

@@ -39,7 +39,8 @@ int report_exception() {
   } catch (const std::bad_alloc&) {
     return report_failure(ErrorCode::io, "out of memory");
   } catch (const std::exception& error) {
-    return report_failure(ErrorCode::internal, error.what());
+    const std::string what = error.what();  // torch's go on with a stack trace
+    return report_failure(ErrorCode::internal, what.substr(0, what.find('\n')));
   }
 }
 

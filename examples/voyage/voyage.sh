@@ -14,7 +14,7 @@ while [ $# -gt 0 ]; do
 done
 trireme=${TRIREME_BIN:-build/release/trireme}
 python=.venv/bin/python
-rm -rf "$out"
+rm -rf "$out/plain" "$out/bf16"   # train refuses the folder of an earlier run
 mkdir -p "$out"
 
 echo "== export: a byte-level GPT from PyTorch to model.pt2"

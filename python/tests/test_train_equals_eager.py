@@ -354,6 +354,39 @@ def test_weights_of_a_checkpoint_start_another_run(tmp_path):
     assert still[0]["step"] == 1 and still[0]["eval_loss"] == first[-1]["eval_loss"]
 
 
+class Telling(torch.nn.Module):
+    """Its loss is not the first output, and batch norm changes buffers."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+        self.norm = torch.nn.BatchNorm1d(4)
+
+    def forward(self, x, y):
+        hidden = self.norm(self.layer(x))
+        return hidden, (hidden - y).square().mean()
+
+
+class Silent(Telling):
+    def forward(self, x, y):
+        return super().forward(x, y)[1]
+
+
+def test_loss_is_the_first_scalar_whatever_stands_before_it(tmp_path):
+    torch.manual_seed(6)
+    module, data = Silent(), {"x": torch.rand(40, 4), "y": torch.rand(40, 4)}
+    config = prepare(tmp_path, module, data, 'kind = "sgd"\nlr = 0.1', steps=5)
+    wanted = losses(trireme(config, tmp_path / "silent"))
+    telling = Telling()
+    telling.load_state_dict(module.state_dict())
+    batch = {name: {0: torch.export.Dim("batch")} for name in data}
+    program = torch.export.export(telling, (), {name: t[:BATCH] for name, t in data.items()}, dynamic_shapes=batch)
+    # A functional graph lists the changed buffers before the module's own outputs.
+    for name, graph in {"plain": program, "functional": program.run_decompositions({})}.items():
+        torch.export.save(graph, tmp_path / "model.pt2")
+        assert losses(trireme(config, tmp_path / name)) == pytest.approx(wanted, rel=1e-5), name
+
+
 class Overflowing(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -374,6 +407,26 @@ def test_loss_that_is_not_finite_names_step_rank_and_tensor(tmp_path):
         assert part in told, told
     assert len(rows(tmp_path / "run")) == 2
     assert sorted(p.name for p in (tmp_path / "run/checkpoints").iterdir()) == ["step_1", "step_2"]
+
+
+def test_weights_that_are_not_finite_do_not_replace_a_checkpoint(tmp_path):
+    class Steep(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 1)
+
+        def forward(self, x, y):
+            return (self.layer(100 * x) - y).square().mean()
+
+    data = {"x": torch.ones(40, 4), "y": torch.ones(40, 1)}
+    config = prepare(tmp_path, Steep(), data, 'kind = "sgd"\nlr = 0.0', steps=1, keep_last=1)
+    trireme(config, tmp_path / "run")
+    before = state(tmp_path / "run", 1)
+    told = refusal(config, tmp_path / "run", "--resume", str(tmp_path / "run"), "--set", "train.steps=2",
+                   "--set", "optim.lr=1e38", code=1)
+    assert "step 2, rank 0: parameter layer." in told and "Inf" in told, told
+    assert [p.name for p in (tmp_path / "run/checkpoints").iterdir()] == ["step_1"]
+    assert all(torch.equal(before[key], value) for key, value in state(tmp_path / "run", 1).items())
 
 
 @pytest.mark.parametrize("sets, parts", [

@@ -216,3 +216,18 @@ def test_torchrun(config, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "rank 0 of 2 (torchrun; store at" in done.stderr and "rank 1 of 2 (torchrun; store at" in done.stderr
     assert summary(tmp_path / "run")["world_size"] == 2
+
+
+def test_torchrun_restarts_after_a_rank_that_never_joined(config, tmp_path):
+    """Its agent's store still holds the addresses of the first attempt's ranks."""
+    script = tmp_path / "rank.sh"
+    script.write_text(f"""#!/bin/sh
+[ "$RANK$TORCHELASTIC_RESTART_COUNT" = 10 ] && {{ sleep 3; exit 1; }}
+exec {program()} train {config} --out {tmp_path}/run --set transport.timeout=20s
+""")
+    script.chmod(0o755)
+    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python",
+                           "--nproc-per-node", "2", "--max-restarts", "1", str(script)],
+                          env=environment(), capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stderr
+    assert summary(tmp_path / "run")["world_size"] == 2

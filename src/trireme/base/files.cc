@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -24,8 +25,6 @@ class Descriptor {
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   int get() const { return fd_; }
-  // Some file systems report a failed write only here.
-  int close() { return ::close(std::exchange(fd_, -1)); }
 
  private:
   int fd_;
@@ -46,16 +45,6 @@ int open_input(const std::filesystem::path& path, struct stat& status) {
     fail(ErrorCode::input, path.string(), ": is a folder, a file is needed");
   }
   return fd;
-}
-
-bool write_all(int fd, std::string_view content) {
-  while (!content.empty()) {
-    const ssize_t n = ::write(fd, content.data(), content.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return false;
-    content.remove_prefix(static_cast<size_t>(n));
-  }
-  return true;
 }
 
 std::filesystem::path folder_of(const std::filesystem::path& path) {
@@ -79,22 +68,45 @@ std::string read_file(const std::filesystem::path& path) {
   }
 }
 
-void write_file(const std::filesystem::path& path, std::string_view content) {
-  // In the same folder, so that the rename stays within one file system; per thread, so that two writers of
-  // one path do not share it.
-  auto temporary =
-      folder_of(path) / cat(".", path.filename().string(), ".", ::getpid(), ".", ::gettid(), ".tmp");
-  Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (file.get() < 0) fail_errno(ErrorCode::io, path, "write");
-  const bool written = write_all(file.get(), content) && ::fsync(file.get()) == 0 && file.close() == 0 &&
-                       ::rename(temporary.c_str(), path.c_str()) == 0;
-  if (!written) {
-    const int error = errno;
-    ::unlink(temporary.c_str());
-    errno = error;
-    fail_errno(ErrorCode::io, path, "write");
+// In the same folder, so that the rename stays within one file system; per thread, so that two writers of one
+// path do not share it.
+FileWriter::FileWriter(std::filesystem::path path)
+    : path_(std::move(path)),
+      temporary_(folder_of(path_) /
+                 cat(".", path_.filename().string(), ".", ::getpid(), ".", ::gettid(), ".tmp")),
+      fd_(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+  if (fd_ < 0) fail_errno(ErrorCode::io, path_, "write");
+}
+
+FileWriter::~FileWriter() {
+  if (fd_ >= 0) ::close(fd_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+void FileWriter::append(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    // Linux moves at most 2 GiB per call; smaller pieces also bound how long a signal waits.
+    const ssize_t n = ::write(fd_, bytes.data(), std::min(bytes.size(), size_t{64} << 20));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail_errno(ErrorCode::io, path_, "write");
+    bytes = bytes.subspan(static_cast<size_t>(n));
   }
-  sync_path(folder_of(path));
+}
+
+void FileWriter::commit() {
+  // Some file systems report a failed write only when it is closed.
+  if (::fsync(fd_) != 0 || ::close(std::exchange(fd_, -1)) != 0 ||
+      ::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    fail_errno(ErrorCode::io, path_, "write");
+  }
+  temporary_.clear();
+  sync_path(folder_of(path_));
+}
+
+void write_file(const std::filesystem::path& path, std::string_view content) {
+  FileWriter file(path);
+  file.append(std::as_bytes(std::span(content)));
+  file.commit();
 }
 
 void sync_path(const std::filesystem::path& path) {

@@ -11,8 +11,22 @@ namespace trireme {
 // Throws Error(input) naming the file when it is missing, a folder, or unreadable.
 std::string read_file(const std::filesystem::path& path);
 
-// Temporary name, fsync, rename, fsync of the folder. Throws Error(io) naming file and cause ("No space left
-// …"); the old file is then intact and the temporary gone.
+// A file that appears whole or not at all: temporary name, then fsync, rename, fsync of the folder. Failures
+// throw Error(io) naming file and cause ("No space left …"). Without commit() nothing is left, and an old
+// file stands.
+class FileWriter {
+ public:
+  explicit FileWriter(std::filesystem::path path);
+  ~FileWriter();
+  FileWriter(const FileWriter&) = delete;
+  FileWriter& operator=(const FileWriter&) = delete;
+  void append(std::span<const std::byte> bytes);
+  void commit();  // at most once, last
+
+ private:
+  std::filesystem::path path_, temporary_;
+  int fd_;
+};
 void write_file(const std::filesystem::path& path, std::string_view content);
 
 // fsync a file or folder that others wrote.

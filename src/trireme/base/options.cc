@@ -35,7 +35,6 @@ std::string joined(const std::vector<std::string>& words, std::string_view separ
 }
 
 // --- printing
-// ------------------------------------------------------------------------------------------------------
 
 std::string text_of(const std::string& value) {
   std::string out = "\"";
@@ -112,7 +111,6 @@ std::string accepts(const Option& o) {
 }
 
 // --- reading
-// -------------------------------------------------------------------------------------------------------
 
 // A value that its key does not take; the reader adds where it stands.
 struct Refused {

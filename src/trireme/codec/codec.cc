@@ -19,8 +19,8 @@ CodecPtr CodecSet::find(const std::string& name) const {
     all += (all.empty() ? "" : ", ") + key;
   }
   const std::string near = nearest(name, known);
-  fail(ErrorCode::usage, "unknown codec '", name, "'", near.empty() ? "" : "; did you mean '" + near + "'?",
-       " Known: ", all);
+  fail(ErrorCode::usage, "unknown codec '", name, "'", near.empty() ? "" : ", did you mean '" + near + "'?",
+       " (known: ", all, ")");
 }
 
 }  // namespace trireme::codec

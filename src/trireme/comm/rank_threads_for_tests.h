@@ -5,6 +5,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -45,6 +46,30 @@ inline void run_ranks(int size, const RankWorld& world, const std::function<void
   for (const auto& e : errors) {
     if (e) std::rethrow_exception(e);
   }
+}
+
+// What `body` threw on every rank, "" for none; an Error of another code fails the test. Transports last
+// until all have ended, so that who fails first does not look lost to the others.
+inline std::vector<std::string> errors_of_ranks(int size, ErrorCode code,
+                                                const std::function<void(Group&)>& body) {
+  auto transports = transport::make_loopback(size);
+  std::vector<std::string> errors(transports.size());
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < errors.size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        const auto queue = make_cpu_queue();
+        Engine engine(*transports[rank], *queue, {.timeout = Seconds{20}});
+        Group group(engine);
+        body(group);
+      } catch (const Error& e) {
+        EXPECT_EQ(e.code(), code) << e.what();
+        errors[rank] = e.what();
+      }
+    });
+  }
+  for (auto& t : threads) t.join();
+  return errors;
 }
 
 inline std::vector<float> random_values(size_t count, uint64_t seed) {

@@ -27,8 +27,8 @@ class Program {
   ~Program();
   const spec::Graph& graph() const;
   const Pt2File& file() const;
-  // Index into graph().outputs of the loss: the loss output, else the first float scalar output; -1 when
-  // there is none.
+  // Where the loss stands among the values that Executor::run returns: the loss output, else the first float
+  // scalar output; -1 when there is none.
   int loss_output() const;
 
  private:
@@ -75,8 +75,7 @@ class Executor {
   // another device is copied to the executor's. What the graph changes, it changes in place: buffers, and
   // inputs of the caller. Error(input) for a wrong count, dtype or shape, naming the input and what was
   // expected; Error(unsupported) for Mode::train on a graph that holds its own backward pass. Errors of
-  // operators name node and Python line. X for a wrong count, dtype or shape, naming the input and what was
-  // expected. Not reentrant; use one Executor per thread.
+  // operators name node and Python line. Not reentrant; use one Executor per thread.
   std::vector<c10::IValue> run(const std::vector<c10::IValue>& inputs, Mode mode);
 
   // A contiguous run of nodes [begin, end) with named boundary values, re-runnable (activation checkpointing,

@@ -18,6 +18,14 @@ namespace {
 using c10::IValue;
 using spec::ValueId;
 
+template <typename T, typename Element>
+c10::List<T> list_of(const std::vector<ValueId>& ids, Element element) {
+  c10::List<T> list;
+  list.reserve(ids.size());
+  for (size_t i = 0; i < ids.size(); ++i) list.push_back(element(i, ids[i]));
+  return list;
+}
+
 double real(const IValue& value) {
   return value.toScalar().toDouble();
 }
@@ -230,50 +238,33 @@ void Interpreter::write(const Slot& slot, std::vector<IValue>& stack) const {
     case Slot::Kind::real:
       place = real(value(slot.ids[0]));
       return;
-    case Slot::Kind::ints: {
-      c10::List<int64_t> list;
-      list.reserve(slot.ids.size());
-      for (size_t i = 0; i < slot.ids.size(); ++i)
-        list.push_back(slot.ids[i] == spec::kNoValue ? slot.ints[i] : value(slot.ids[i]).toInt());
-      place = std::move(list);
+    case Slot::Kind::ints:
+      place = list_of<int64_t>(slot.ids, [&](size_t i, ValueId id) {
+        return id == spec::kNoValue ? slot.ints[i] : value(id).toInt();
+      });
       return;
-    }
-    case Slot::Kind::reals: {
-      c10::List<double> list;
-      for (size_t i = 0; i < slot.ids.size(); ++i)
-        list.push_back(slot.ids[i] == spec::kNoValue ? slot.reals[i] : real(value(slot.ids[i])));
-      place = std::move(list);
+    case Slot::Kind::reals:
+      place = list_of<double>(slot.ids, [&](size_t i, ValueId id) {
+        return id == spec::kNoValue ? slot.reals[i] : real(value(id));
+      });
       return;
-    }
-    case Slot::Kind::bools: {
-      c10::List<bool> list;
-      for (size_t i = 0; i < slot.ids.size(); ++i)
-        list.push_back(slot.ids[i] == spec::kNoValue ? slot.reals[i] != 0 : truth(value(slot.ids[i])));
-      place = std::move(list);
+    case Slot::Kind::bools:
+      place = list_of<bool>(slot.ids, [&](size_t i, ValueId id) {
+        return id == spec::kNoValue ? slot.reals[i] != 0 : truth(value(id));
+      });
       return;
-    }
-    case Slot::Kind::tensors: {
-      c10::List<at::Tensor> list;
-      list.reserve(slot.ids.size());
-      for (const ValueId id : slot.ids) list.push_back(value(id).toTensor());
-      place = std::move(list);
+    case Slot::Kind::tensors:
+      place = list_of<at::Tensor>(slot.ids, [&](size_t, ValueId id) { return value(id).toTensor(); });
       return;
-    }
-    case Slot::Kind::optional_tensors: {
-      c10::List<std::optional<at::Tensor>> list;
-      list.reserve(slot.ids.size());
-      for (const ValueId id : slot.ids)
-        list.push_back(id == spec::kNoValue ? std::optional<at::Tensor>()
-                                            : value(id).toOptional<at::Tensor>());
-      place = std::move(list);
+    case Slot::Kind::optional_tensors:
+      place = list_of<std::optional<at::Tensor>>(slot.ids, [&](size_t, ValueId id) {
+        return id == spec::kNoValue ? std::nullopt : value(id).toOptional<at::Tensor>();
+      });
       return;
-    }
     case Slot::Kind::tensor_lists: {
       c10::List<c10::List<at::Tensor>> lists;
       for (const auto& ids : slot.lists) {
-        c10::List<at::Tensor> list;
-        for (const ValueId id : ids) list.push_back(value(id).toTensor());
-        lists.push_back(std::move(list));
+        lists.push_back(list_of<at::Tensor>(ids, [&](size_t, ValueId id) { return value(id).toTensor(); }));
       }
       place = std::move(lists);
       return;

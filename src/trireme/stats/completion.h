@@ -75,9 +75,9 @@ struct CompletionFit {
   std::string warning;  // one line, or empty
 };
 
-// ADMM: Theta fits the data inside the box, Z is low rank, penalty 1 / (rows cols) at first. Singular values come from
-// a block power iteration started from the last iterate's, so that large matrices cost a few products each
-// step.
+// ADMM: Theta fits the data inside the box, Z is low rank, penalty 1 / (rows cols) at first. Singular values
+// come from a block power iteration started from the last iterate's, so that large matrices cost a few
+// products each step.
 CompletionFit complete(const CompletionCounts& counts, const CompletionOptions& options);
 
 // gamma sqrt(log(d1 + d2) / (n min(d1, d2))): lambda for multiple 1, which found the exact rank in the

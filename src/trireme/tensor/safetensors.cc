@@ -1,11 +1,7 @@
 #include "trireme/tensor/safetensors.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -93,49 +89,6 @@ std::span<const std::byte> header_of(std::span<const std::byte> bytes) {
   return bytes.subspan(kLengthBytes, length);
 }
 
-// Owns the temporary until it is renamed; on a failure removes it, so that the old file stands alone.
-class TemporaryFile {
- public:
-  explicit TemporaryFile(const std::filesystem::path& path)
-      : path_(path),
-        folder_(path.has_parent_path() ? path.parent_path() : "."),
-        temporary_(folder_ / cat(".", path.filename().string(), ".", ::getpid(), ".", ::gettid(), ".tmp")),
-        fd_(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
-    if (fd_ < 0) fail_errno();
-  }
-  ~TemporaryFile() {
-    if (fd_ >= 0) ::close(fd_);
-    if (!committed_) ::unlink(temporary_.c_str());
-  }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-
-  void append(std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {
-      // Linux moves at most 2 GiB per call; smaller pieces also bound how long a signal waits.
-      const ssize_t n = ::write(fd_, bytes.data(), std::min(bytes.size(), size_t{64} << 20));
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) fail_errno();
-      bytes = bytes.subspan(static_cast<size_t>(n));
-    }
-  }
-  void commit() {
-    if (::fsync(fd_) != 0 || ::close(std::exchange(fd_, -1)) != 0) fail_errno();
-    if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_errno();
-    committed_ = true;
-    sync_path(folder_);
-  }
-
- private:
-  [[noreturn]] void fail_errno() const {
-    const int error = errno;
-    fail(ErrorCode::io, path_.string(), ": cannot write: ", std::strerror(error));
-  }
-  std::filesystem::path path_, folder_, temporary_;
-  int fd_;
-  bool committed_ = false;
-};
-
 }  // namespace
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(path) {
@@ -190,7 +143,7 @@ void write_safetensors(const std::filesystem::path& path,
   std::string text = header.dump();
   text.append((kLengthBytes - text.size() % kLengthBytes) % kLengthBytes, ' ');
 
-  TemporaryFile file(path);
+  FileWriter file(path);
   const uint64_t length = text.size();
   file.append(std::as_bytes(std::span(&length, 1)));
   file.append(std::as_bytes(std::span(text)));

@@ -57,6 +57,11 @@ std::optional<std::string> bad_parameter(const std::vector<graph::Parameter>& al
 
 }  // namespace
 
+std::string bad_value(const at::Tensor& tensor) {
+  const Bad bad = inspect(tensor.detach());
+  return bad == Bad::none ? "" : describe(bad);
+}
+
 std::string first_bad_tensor(graph::Executor& executor, const std::vector<c10::IValue>& inputs,
                              uint64_t seed) {
   const at::NoGradGuard no_grad;

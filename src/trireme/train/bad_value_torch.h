@@ -10,6 +10,9 @@
 
 namespace trireme::train {
 
+// "NaN", "Inf" or "-Inf", the worst that the tensor holds; "" when all is finite.
+std::string bad_value(const at::Tensor& tensor);
+
 // Runs the forward again (`seed` as the first time, so that dropout repeats) and names the first tensor with
 // a bad value: a parameter, a buffer, an input, or an operator's output with its Python line. NaN and +Inf
 // come before -Inf, which attention masks hold on purpose.

@@ -10,6 +10,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/spec/json_guard.h"
 #include "trireme/tensor/adaptor_torch.h"
 #include "trireme/tensor/safetensors.h"
 
@@ -187,6 +188,16 @@ fs::path find_checkpoint(const fs::path& where) {
 
 namespace {
 
+json read_index(const fs::path& path) {
+  const std::string text = read_file(path);
+  try {
+    spec::check_json_depth(text);  // parts of it are printed again, which recurses
+    return json::parse(text);
+  } catch (const std::exception& e) {
+    fail(ErrorCode::input, path.string(), ": broken: ", e.what());
+  }
+}
+
 Tensors read_checked(const fs::path& path, const json& facts) {
   const auto bytes = facts.at("bytes").get<uint64_t>();
   std::error_code missing;
@@ -209,7 +220,7 @@ Tensors read_checked(const fs::path& path, const json& facts) {
 Checkpoint load_checkpoint(const fs::path& step_folder) {
   const fs::path path = step_folder / kIndex;
   try {
-    const json index = json::parse(read_file(path));
+    const json index = read_index(path);
     const int version = index.at("version").get<int>();
     if (version != Checkpoint::kVersion) {
       fail(ErrorCode::unsupported, path.string(), ": version ", version, ", this program reads ",

@@ -147,8 +147,10 @@ TEST_F(CheckpointTest, RefusesWhatDoesNotMatchTheIndex) {
   std::ofstream(step / "index.json") << R"({"version": 1})";
   EXPECT_THAT(message_of([&] { load_checkpoint(step); }, ErrorCode::input),
               AllOf(HasSubstr("index.json"), HasSubstr("step")));
-  std::ofstream(step / "index.json") << "{";
-  EXPECT_THAT(message_of([&] { load_checkpoint(step); }, ErrorCode::input), HasSubstr("index.json"));
+  for (const std::string& broken : {std::string("{"), std::string(1'000'000, '[')}) {
+    std::ofstream(step / "index.json") << broken;
+    EXPECT_THAT(message_of([&] { load_checkpoint(step); }, ErrorCode::input), HasSubstr("index.json"));
+  }
 }
 
 // A limit on file size fails a write halfway, as a full disk does.

@@ -60,9 +60,11 @@ void OptimOptions::list(OptionList& o) {
 void TrainOptions::list(OptionList& o) {
   o.add("steps", steps, "optimizer steps, counted from the start of training, also after --resume")
       .at_least(1);
-  o.add("batch_per_rank", batch_per_rank, "samples per rank and micro-batch").at_least(1);
+  o.add("batch_per_rank", batch_per_rank, "samples per rank and micro-batch").at_least(1).at_most(1 << 30);
   o.add("seed", seed, "of data order and dropout").at_least(0);
-  o.add("accumulate", accumulate, "micro-batches per step; only the last one's gradients travel").at_least(1);
+  o.add("accumulate", accumulate, "micro-batches per step; only the last one's gradients travel")
+      .at_least(1)
+      .at_most(1 << 20);
   o.add("clip_norm", clip_norm, "largest global gradient norm; 0: no clipping").at_least(0);
   o.add("eval_every", eval_every, "steps between evaluations; 0: only at the end").at_least(0);
   o.add("checkpoint_every", checkpoint_every, "steps between checkpoints; 0: only at the end").at_least(0);
@@ -177,10 +179,10 @@ void check_optim(const OptimOptions& o) {
 }
 
 void check_codec(const SyncOptions& sync, const codec::CodecSet& codecs) {
-  if (!codecs.all().contains(sync.codec)) {
-    std::string known;
-    for (const auto& [name, codec] : codecs.all()) known += (known.empty() ? "" : ", ") + name;
-    fail(ErrorCode::usage, "sync.codec = \"", sync.codec, "\": this version has ", known);
+  try {
+    codecs.find(sync.codec);
+  } catch (const Error& error) {
+    fail(error.code(), "sync.codec: ", error.what());
   }
   if (!sync.codec_options.empty()) {
     fail(ErrorCode::usage, "sync.codec_options: codec ", sync.codec, " has no option ",

@@ -1,6 +1,6 @@
 #pragma once
 // The training configuration: every key of CONFIG.toml, listed once (see base/options.h).
-// docs/reference/config.md is printed from this list.
+// `trireme train --help-config` prints the list.
 #include <optional>
 #include <string>
 #include <vector>

@@ -120,7 +120,7 @@ TEST(Config, PartsThatDoNotExistAreRefusedByName) {
   expect_refused({"shard.offload=true"}, "unknown key shard.offload");
   expect_refused({"plan.file=plan.json"}, "plan.file");
   expect_refused({"sync.strategy=tree"}, "sync.strategy = \"tree\": must be auto | ring | two_phase | off");
-  expect_refused({"sync.codec=onebit"}, "sync.codec = \"onebit\": this version has bf16, none");
+  expect_refused({"sync.codec=onebit"}, "sync.codec: unknown codec 'onebit' (known: bf16, none)");
   expect_refused({"sync.codec=bf16", "sync.codec_options={block=256}"},
                  "sync.codec_options: codec bf16 has no option block");
   expect_refused({"sync.error_feedback=true"}, "sync.error_feedback = \"true\": must be auto | false");

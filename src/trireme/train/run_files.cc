@@ -18,6 +18,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 constexpr const char* kMetrics = "metrics.jsonl";
 constexpr const char* kSummary = "summary.json";
+constexpr const char* kTrace = "trace.json";
+constexpr const char* kReport = "report.html";
 
 // JSON knows no NaN; the writer puts null, so null reads as NaN.
 double number(const Json& object, const char* key) {
@@ -176,6 +178,8 @@ struct RunFiles::State {
 RunFiles::RunFiles(std::filesystem::path folder, int64_t first_step) {
   folder = made(std::move(folder));
   if (first_step <= 1) remove_event_files(folder);
+  // What the end of an earlier attempt left is not this one's: a run that breaks off has no summary.
+  for (const char* name : {kSummary, kTrace, kReport}) std::filesystem::remove(folder / name);
   // Rewritten as a whole, so that a crash here loses no row.
   const auto file = folder / kMetrics;
   write_file(file, kept_rows(file, first_step));
@@ -208,9 +212,9 @@ void RunFiles::add(const StepMetrics& m) {
 void RunFiles::finish(const Summary& summary, const std::string& trace_json) {
   state_->events.flush();
   sync_path(folder() / kMetrics);
-  write_file(folder() / "trace.json", trace_json);
+  write_file(folder() / kTrace, trace_json);
   write_file(folder() / kSummary, to_json(summary));
-  write_file(folder() / "report.html", report_html({folder()}));
+  write_file(folder() / kReport, report_html({folder()}));
 }
 
 }  // namespace trireme::train

@@ -146,6 +146,16 @@ TEST_F(RunFolder, FinishLeavesSummaryTraceAndReport) {
   EXPECT_THAT(read_file(folder_ / "report.html"), HasSubstr("</html>"));
 }
 
+TEST_F(RunFolder, ARunThatBreaksOffHasNoSummaryOfAnEarlierOne) {
+  for (const int64_t first_step : {1, 2}) {
+    write_steps(1, 1);
+    RunFiles(folder_, 2).finish({}, "{}");
+    write_steps(first_step, 3);
+    for (const char* name : {"summary.json", "trace.json", "report.html"})
+      EXPECT_FALSE(fs::exists(folder_ / name)) << name;
+  }
+}
+
 TEST_F(RunFolder, BrokenFilesAreNamedWithTheirLine) {
   write_steps(1, 2);
   const std::string good = read_file(metrics());

@@ -55,11 +55,7 @@ size_t loss_position(const graph::Program& program, const std::string& path) {
          "\": no output is a float scalar, so there is no loss to train on; "
          "export a module that returns its loss");
   }
-  const auto& outputs = program.graph().outputs;
-  return static_cast<size_t>(
-      std::count_if(outputs.begin(), outputs.begin() + loss, [](const spec::GraphOutput& o) {
-        return o.kind == spec::OutputKind::user || o.kind == spec::OutputKind::loss;
-      }));
+  return static_cast<size_t>(loss);
 }
 
 BatchRange batch_range(const spec::Graph& graph) {

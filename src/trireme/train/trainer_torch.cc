@@ -46,6 +46,9 @@ namespace {
 namespace fs = std::filesystem;
 using Inputs = std::vector<c10::IValue>;
 
+constexpr const char* kDivergedAdvice =
+    "; lower optim.lr or set train.clip_norm, the last checkpoint is intact";
+
 // Seconds since construction or the last lap.
 class Stopwatch {
  public:
@@ -440,8 +443,7 @@ void Trainer::fail_diverged(int64_t step) {
     where = broadcast_text(*group_, bad_tensor_, rank);
   }
   if (where.empty()) where = "the mean of the ranks' losses overflows";
-  fail(ErrorCode::diverged, "step ", step, ", rank ", rank, ": ", where,
-       "; lower optim.lr or set train.clip_norm, the last checkpoint is intact");
+  fail(ErrorCode::diverged, "step ", step, ", rank ", rank, ": ", where, kDivergedAdvice);
 }
 
 std::optional<double> Trainer::evaluate(int64_t step) {
@@ -473,6 +475,13 @@ std::optional<double> Trainer::evaluate(int64_t step) {
 
 void Trainer::save(int64_t step) {
   const Span span(&tracer_, "main", "checkpoint");
+  // A finite loss can have a gradient that is not. Weights that it spoilt must not push out good ones.
+  for (const NamedParameter& p : trained_) {
+    if (const std::string bad = bad_value(p.tensor); !bad.empty()) {
+      fail(ErrorCode::diverged, "step ", step, ", rank ", context_.rank, ": parameter ", p.name, " holds ",
+           bad, " after the update", kDivergedAdvice);
+    }
+  }
   share_buffers();
   run_together(*group_, config_.transport.timeout, [&] {
     if (!out_) return;

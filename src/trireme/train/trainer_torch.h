@@ -31,10 +31,10 @@ struct RankContext {
   std::string config_digest;    // compared between ranks
 };
 
-// Returns the summary (the same on all ranks, except for this rank's own bytes and memory). Errors: see the
-// code of each.
-//   diverged   NaN or Inf loss: names step, rank and first bad tensor; replicas that differ: names the
-//   parameter peer_lost, timeout   names rank, operation, waiting time
+// Returns the summary (the same on all ranks, except for this rank's own times, bytes and memory). Errors:
+//   usage, input: names key or file
+//   diverged: NaN or Inf loss, with step, rank and first bad tensor; replicas that differ, with the parameter
+//   peer_lost, timeout: names rank, operation and waiting time
 Summary train(const Config& config, const RankContext& context);
 
 }  // namespace trireme::train

@@ -1,5 +1,6 @@
 // A link of given rate and latency, made by holding messages back before they are posted to the transport
 // below.
+#include <algorithm>
 #include <atomic>
 #include <deque>
 
@@ -7,6 +8,9 @@
 
 namespace trireme::transport {
 namespace {
+
+// Longer than any time-out, and short enough that sums of it fit: a tiny rate must not wrap into none at all.
+constexpr Clock::Nanoseconds kHorizon = std::chrono::hours(365 * 24);
 
 class Paced : public Transport {
  public:
@@ -26,9 +30,10 @@ class Paced : public Transport {
   // All messages of this rank share one link: each leaves when those before it have left, and arrives a
   // latency later.
   void send(int peer, MessageId id, std::span<const std::byte> data, Completion done) override {
-    const Clock::Nanoseconds begin = std::max(clock_.now(), link_free_);
+    const Clock::Nanoseconds now = clock_.now(), begin = std::max(now, link_free_);
     const double busy = rate_ > 0 ? static_cast<double>(data.size()) / rate_ * 1e9 : 0;
-    link_free_ = begin + Clock::Nanoseconds(static_cast<int64_t>(busy));
+    const double bounded = std::min(busy, static_cast<double>(kHorizon.count()));
+    link_free_ = std::min(begin + Clock::Nanoseconds(static_cast<int64_t>(bounded)), now + kHorizon);
     held_.push_back({link_free_ + latency_, peer, id, data, std::move(done)});
   }
 

@@ -98,6 +98,15 @@ TEST_F(PacedTest, CancelEndsWhatIsHeldBack) {
   EXPECT_TRUE(below->cancelled);
 }
 
+// 1 MB at a byte in 11 days takes longer than can be counted in nanoseconds.
+TEST_F(PacedTest, TheSlowestRateStillHoldsBack) {
+  const auto paced = make(Rate{1e-6}, Seconds{3600});
+  const std::vector<std::byte> data(1'000'000);
+  for (int i = 0; i < 1000; ++i) paced->send(1, {}, data, [](const Status&) {});
+  paced->progress({std::chrono::hours(24 * 12)});
+  EXPECT_TRUE(below->sent.empty());
+}
+
 TEST_F(PacedTest, WithoutLimitNothingIsHeldBack) {
   const auto paced = make({}, {});
   const std::vector<std::byte> data(5000);

@@ -21,16 +21,16 @@ std::string first_line(const c10::Error& e) {
 
 class TcpStore : public Store {
  public:
-  TcpStore(std::string place, c10::intrusive_ptr<c10d::TCPStore> store)
-      : place_(std::move(place)), store_(std::move(store)) {}
+  TcpStore(std::string place, std::string prefix, c10::intrusive_ptr<c10d::TCPStore> store)
+      : place_(std::move(place)), prefix_(std::move(prefix)), store_(std::move(store)) {}
 
   void set(const std::string& key, const std::string& value) override {
-    translate([&] { store_->set(key, std::vector<uint8_t>(value.begin(), value.end())); });
+    translate([&] { store_->set(prefix_ + key, std::vector<uint8_t>(value.begin(), value.end())); });
   }
 
   Result<std::string> get(const std::string& key, Seconds timeout) override {
     try {
-      store_->wait({key}, milliseconds(timeout));
+      store_->wait({prefix_ + key}, milliseconds(timeout));
     } catch (const c10::DistNetworkError& e) {
       lost(e);
     } catch (const c10::DistStoreError&) {
@@ -38,13 +38,13 @@ class TcpStore : public Store {
                                              for_people(timeout))};
     }
     std::vector<uint8_t> value;
-    translate([&] { value = store_->get(key); });
+    translate([&] { value = store_->get(prefix_ + key); });
     return std::string(value.begin(), value.end());
   }
 
   int64_t add(const std::string& key, int64_t amount) override {
     int64_t sum = 0;
-    translate([&] { sum = store_->add(key, amount); });
+    translate([&] { sum = store_->add(prefix_ + key, amount); });
     return sum;
   }
 
@@ -62,14 +62,14 @@ class TcpStore : public Store {
          "): the process that opened it has probably ended");
   }
 
-  std::string place_;
+  std::string place_, prefix_;
   c10::intrusive_ptr<c10d::TCPStore> store_;
 };
 
 }  // namespace
 
 std::shared_ptr<Store> make_tcp_store(const std::string& host, int port, bool serve, int world_size,
-                                      Seconds timeout) {
+                                      Seconds timeout, const std::string& prefix) {
   const std::string place = cat(host, ":", port);
   if (port < 1 || port > 65535)
     fail(ErrorCode::usage, "store port ", port, " (MASTER_PORT) is not in 1..65535");
@@ -80,7 +80,7 @@ std::shared_ptr<Store> make_tcp_store(const std::string& host, int port, bool se
   options.waitWorkers = false;  // ranks wait for each other's addresses, and can then name who is missing
   options.timeout = milliseconds(timeout);
   try {
-    return std::make_shared<TcpStore>(place, c10::make_intrusive<c10d::TCPStore>(host, options));
+    return std::make_shared<TcpStore>(place, prefix, c10::make_intrusive<c10d::TCPStore>(host, options));
   } catch (const c10::Error& e) {
     if (serve && std::string_view(e.what()).find("EADDRINUSE") != std::string_view::npos) {
       fail(ErrorCode::io, "port ", port,

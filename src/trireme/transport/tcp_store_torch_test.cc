@@ -53,6 +53,16 @@ TEST(TcpStore, CarriesBytesBetweenClients) {
   EXPECT_EQ(client->get("key", Seconds{20}).value(), binary);  // a timeout does not break the store
 }
 
+TEST(TcpStore, PrefixesKeepAttemptsApart) {
+  const int port = free_port();
+  const auto first = make_tcp_store("127.0.0.1", port, true, 2, Seconds{20}, "0/");
+  const auto second = make_tcp_store("127.0.0.1", port, false, 2, Seconds{20}, "1/");
+  first->set("key", "old");
+  EXPECT_EQ(first->add("n", 1), 1);
+  EXPECT_FALSE(second->get("key", Seconds{0.05}).ok());
+  EXPECT_EQ(second->add("n", 1), 1);
+}
+
 TEST(TcpStore, NamesAPortThatIsTaken) {
   const Listener other;
   try {

@@ -29,9 +29,9 @@ void TransportOptions::list(OptionList& o) {
       .local();
   o.add("connections", connections, "connections per pair of ranks").at_least(1);
   o.add("rate_limit", rate_limit, "limit of what this rank sends, e.g. 1gbit; 0: none");
-  o.add("latency", latency, "delay added to each message, e.g. 1ms");
+  o.add("latency", latency, "delay added to each message, e.g. 1ms").at_most(3600);
   o.add("secret_file", secret_file, "file with the secret that ranks share").local();
-  o.add("timeout", timeout, "a wait longer than this is a lost peer").above(0);
+  o.add("timeout", timeout, "a wait longer than this is a lost peer").above(0).at_most(1'000'000);
 }
 
 std::unique_ptr<Transport> make_transport(int rank, int size, Store& store, const TransportOptions& options) {

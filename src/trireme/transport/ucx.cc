@@ -176,8 +176,7 @@ class Ucx : public Transport {
   std::atomic<int64_t> bytes_sent_ = 0, bytes_received_ = 0;
 };
 
-// ----------------------------------------------------------------------------------------------------
-// connections
+// --- connections
 
 Ucx::Ucx(int rank, int size, Store& store, const TransportOptions& options)
     : rank_(rank),
@@ -273,8 +272,7 @@ void Ucx::greet() {
   }
 }
 
-// -------------------------------------------------------------------------------------------------------
-// transfers
+// --- transfers
 
 // True when a post cannot succeed any more; its completion is then on its way.
 bool Ucx::refuse(int peer, Completion& done) {
@@ -375,8 +373,7 @@ void Ucx::complete(Transfer& transfer, ucs_status_t status, size_t received) {
   outstanding_.erase(transfer.self);
 }
 
-// --------------------------------------------------------------------------------------------------------
-// progress
+// --- progress
 
 bool Ucx::deliver() {
   auto batch = std::exchange(ready_, {});
@@ -432,8 +429,7 @@ void Ucx::sleep(Deadline deadline) {
   if (n > 0 && events[0].revents != 0) wake_.drain();
 }
 
-// ----------------------------------------------------------------------------------------------------------
-// endings
+// --- endings
 
 void Ucx::handle_broken() {
   any_broken_ = false;

@@ -26,7 +26,12 @@ IdxFile::IdxFile(const std::filesystem::path& path) : file_(path) {
   header_bytes_ = 4 + 4 * dimensions;
   if (dimensions == 0 || bytes.size() < header_bytes_) refuse("IDX header is cut short or has no dimensions");
   for (size_t d = 0; d < dimensions; ++d) shape_.push_back(big_endian(bytes.subspan(4 + 4 * d, 4)));
-  const auto expected = static_cast<size_t>(spec::count(shape_));
+  size_t expected = 0;
+  try {
+    expected = static_cast<size_t>(spec::count(shape_));
+  } catch (const Error& error) {
+    refuse(error.what());
+  }
   if (bytes.size() - header_bytes_ != expected)
     refuse("IDX sizes ", spec::to_text(shape_), " need ", expected, " bytes of data, the file has ",
            bytes.size() - header_bytes_);

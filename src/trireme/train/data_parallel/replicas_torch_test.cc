@@ -9,10 +9,9 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <thread>
 
 #include "trireme/base/error.h"
-#include "trireme/transport/transport.h"
+#include "trireme/comm/rank_threads_for_tests.h"
 
 namespace trireme::train {
 namespace {
@@ -20,24 +19,7 @@ namespace {
 using testing::HasSubstr;
 
 std::vector<std::string> on_ranks(int size, const std::function<void(comm::Group&)>& body) {
-  auto transports = transport::make_loopback(size);
-  std::vector<std::string> errors(static_cast<size_t>(size));
-  std::vector<std::thread> threads;
-  for (size_t rank = 0; rank < errors.size(); ++rank) {
-    threads.emplace_back([&, rank] {
-      try {
-        const auto queue = comm::make_cpu_queue();
-        comm::Engine engine(*transports[rank], *queue, {.timeout = Seconds{20}});
-        comm::Group group(engine);
-        body(group);
-      } catch (const Error& e) {
-        EXPECT_EQ(e.code(), ErrorCode::diverged);
-        errors[rank] = e.what();
-      }
-    });
-  }
-  for (auto& t : threads) t.join();
-  return errors;
+  return comm::errors_of_ranks(size, ErrorCode::diverged, body);
 }
 
 std::vector<at::Tensor> tensors_of(int rank) {
