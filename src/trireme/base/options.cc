@@ -83,6 +83,9 @@ std::string text_of(const OptionTable& table) {
 std::string text_of(const Option::Target& target) {
   return std::visit(Overload{[](const auto* v) { return text_of(*v); },
                              [](const std::optional<double>* v) { return *v ? text_of(**v) : std::string(); },
+                             [](const AutoNumber* v) {
+                               return v->value ? text_of(*v->value) : text_of(std::string("auto"));
+                             },
                              [](const Bytes* v) { return text_of(to_text(*v)); },
                              [](const Rate* v) { return text_of(to_text(*v)); },
                              [](const Seconds* v) { return text_of(to_text(*v)); }},
@@ -198,6 +201,14 @@ void assign(const Option& o, const toml::node& node) {
                       },
                       [&](double* f) { put(f, number(node), number(node)); },
                       [&](std::optional<double>* f) { put(f, number(node), number(node)); },
+                      [&](AutoNumber* f) {
+                        if (node.is_string() && node.ref<std::string>() == "auto") {
+                          f->value.reset();
+                          return;
+                        }
+                        if (!node.is_number()) throw Refused{" must be a number or \"auto\""};
+                        put(&f->value, number(node), number(node));
+                      },
                       [&](std::string* f) {
                         // auto | true | false: the choices say that a TOML boolean is meant as well.
                         const bool word = node.is_boolean() && !o.choices.empty();
@@ -241,7 +252,7 @@ void assign(const Option& o, const toml::node& node) {
 bool takes_bare_word(const Option& o) {
   return std::visit(Overload{[](const auto*) { return false; }, [](const std::string*) { return true; },
                              [](const Bytes*) { return true; }, [](const Rate*) { return true; },
-                             [](const Seconds*) { return true; }},
+                             [](const AutoNumber*) { return true; }, [](const Seconds*) { return true; }},
                     o.target);
 }
 

@@ -34,11 +34,17 @@ using Origin = std::string;
 using OptionValue = std::variant<bool, int64_t, double, std::string>;
 using OptionTable = std::map<std::string, OptionValue>;
 
+// A number, or "auto": the program chooses.
+struct AutoNumber {
+  std::optional<double> value;
+  bool operator==(const AutoNumber&) const = default;
+};
+
 class Option {
  public:
   using Target =
       std::variant<bool*, int64_t*, double*, std::string*, std::optional<double>*, std::vector<std::string>*,
-                   std::vector<double>*, Bytes*, Rate*, Seconds*, OptionTable*>;
+                   std::vector<double>*, Bytes*, Rate*, Seconds*, OptionTable*, AutoNumber*>;
   // Constraints, checked when a value is set; each returns *this.
   Option& one_of(std::vector<std::string> choices);
   Option& at_least(double minimum);

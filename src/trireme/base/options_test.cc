@@ -348,6 +348,25 @@ TEST_F(Options, FindRefusesUnknownKeys) {
                [&] { list_.find("ship.rowres"); });
 }
 
+TEST(AutoNumbers, AreANumberOrTheWordAuto) {
+  AutoNumber wait;
+  OptionList list;
+  list.add("wait", wait, "ms").at_least(0);
+  list.read_toml_text("wait = 2", "a");
+  EXPECT_EQ(wait.value, 2.0);
+  EXPECT_THAT(list.to_toml(), HasSubstr("wait = 2.0"));
+  list.read_toml_text("wait = \"auto\"", "a");
+  EXPECT_EQ(wait, AutoNumber{});
+  EXPECT_THAT(list.to_toml(), HasSubstr("wait = \"auto\""));
+  list.set("wait=1.5");
+  EXPECT_EQ(wait.value, 1.5);
+  list.set("wait=auto");
+  EXPECT_EQ(wait, AutoNumber{});
+  expect_error(ErrorCode::input, "must be a number or \"auto\"",
+               [&] { list.read_toml_text("wait = \"soon\"", "a"); });
+  expect_error(ErrorCode::input, "0 or more", [&] { list.read_toml_text("wait = -1", "a"); });
+}
+
 TEST(OptionsDeathTest, AKeyListedTwiceIsABug) {
   int64_t field = 0;
   OptionList list;
