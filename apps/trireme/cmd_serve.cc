@@ -8,6 +8,7 @@
 #include <CLI/Formatter.hpp>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <thread>
 

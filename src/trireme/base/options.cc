@@ -252,7 +252,7 @@ void assign(const Option& o, const toml::node& node) {
 bool takes_bare_word(const Option& o) {
   return std::visit(Overload{[](const auto*) { return false; }, [](const std::string*) { return true; },
                              [](const Bytes*) { return true; }, [](const Rate*) { return true; },
-                             [](const AutoNumber*) { return true; }, [](const Seconds*) { return true; }},
+                             [](const Seconds*) { return true; }},
                     o.target);
 }
 

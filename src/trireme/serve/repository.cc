@@ -1,7 +1,7 @@
 #include "trireme/serve/repository.h"
 
 #include <algorithm>
-#include <limits>
+#include <utility>
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"

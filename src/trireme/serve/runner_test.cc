@@ -156,12 +156,10 @@ TEST_F(Runner, CancelledRequestsThatWaitNeverRun) {
 TEST_F(Runner, PriorityOneGoesFirst) {
   make(greedy(1));
   auto first = block();
-  std::vector<float> order;
-  auto normal = send({1}), low = send({2}, 1, {}, 9), high = send({3}, 1, {}, 1);
+  auto normal = send({1, 1}, 2), low = send({2, 2, 2}, 3, {}, 9), high = send({3, 3, 3, 3}, 4, {}, 1);
   state_->gate.open();
   normal.get(), low.get(), high.get(), first.get();
-  runner_->stop();
-  EXPECT_EQ(state_->batches.size(), 4u);
+  EXPECT_EQ(state_->batches, (std::vector<int64_t>{1, 4, 3, 2}));  // told apart by their rows
 }
 
 TEST_F(Runner, StopServesWhatWaitsAndThenRefuses) {
@@ -185,7 +183,9 @@ TEST_F(Runner, SeveralInstancesRunSideBySide) {
 }
 
 TEST_F(Runner, CancellingWhileRunsFinishAnswersEachOnce) {
-  make(greedy(4), 2);
+  RunnerOptions options = greedy(4);
+  options.limits.max_waiting = 2000;
+  make(options, 2);
   std::vector<Sent> all;
   for (int i = 0; i < 2000; ++i) {
     all.push_back(send({static_cast<float>(i % 7)}));
