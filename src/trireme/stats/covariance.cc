@@ -16,16 +16,58 @@ namespace {
 constexpr size_t kTile = 16;  // columns: two tiles of two planes of kTileWords lie in the second-level cache
 constexpr size_t kTileWords = 512;  // words of a column, 4 KiB: two columns lie in the first-level cache
 
-constexpr size_t kLeastForStrips = 96;  // columns; below, the tables are not used often enough
+constexpr size_t kLeastForProducts = 24;  // columns; below, most of a vector of columns would be empty
+constexpr size_t kLeastPieceWords = 64;   // of an item, so that its sums are worth adding up
+constexpr size_t kEnoughItems = 16;       // to keep the threads evenly busy
 
 size_t triangle(size_t d) {
   return d * (d + 1) / 2;
 }
 
+// Planes of 2-bit codes, by columns.
+struct CodePlanes {
+  std::vector<const uint64_t*> high, low;
+};
+
+// For all i <= j (upper triangle by rows): sum over 64 * words rows of code_i code_j.
+std::vector<int64_t> code_products(const CodePlanes& codes, size_t words, unsigned threads,
+                                   const Kernels& k) {
+  const size_t d = codes.high.size(), blocks = (d + kCodeBlock - 1) / kCodeBlock;
+  const size_t width = ((d + blocks - 1) / blocks + 63) / 64 * 64;  // whole vectors of every kernel
+  std::vector<std::pair<size_t, size_t>> pairs;
+  for (size_t row = 0; row < d; row += width)
+    for (size_t column = row; column < d; column += width) pairs.emplace_back(row, column);
+  // Few columns are shared out to the threads by rows.
+  const size_t pieces =
+      std::clamp<size_t>(words / kLeastPieceWords, 1, (kEnoughItems + pairs.size() - 1) / pairs.size());
+  const size_t piece = std::min(kMostCodeWords, (words / pieces + kWordAlign) / kWordAlign * kWordAlign);
+  std::vector<int64_t> sums(triangle(d));
+  std::mutex adding;
+  parallel_for(pairs.size() * ((words + piece - 1) / piece), threads, [&](size_t item) {
+    const auto [row, column] = pairs[item % pairs.size()];
+    const size_t first = item / pairs.size() * piece;
+    const size_t i_end = std::min(row + width, d), j_end = std::min(column + width, d);
+    const uint64_t* planes[4][kCodeBlock];
+    for (size_t c = 0; c < kCodeBlock; ++c) {
+      const size_t i = std::min(row + c, i_end - 1), j = std::min(column + c, j_end - 1);
+      planes[0][c] = codes.high[i] + first, planes[1][c] = codes.low[i] + first;
+      planes[2][c] = codes.high[j] + first, planes[3][c] = codes.low[j] + first;
+    }
+    const CodeBlock rows{planes[0], planes[1], i_end - row}, columns{planes[2], planes[3], j_end - column};
+    std::vector<uint32_t> out(kCodeBlock * kCodeBlock);
+    k.code_products(rows, row == column ? rows : columns, std::min(piece, words - first), out.data());
+    const std::lock_guard lock(adding);
+    for (size_t i = row; i < i_end; ++i)
+      for (size_t j = std::max(i, column); j < j_end; ++j)
+        sums[i * (2 * d - i + 1) / 2 + j - i] += out[(j - column) * kCodeBlock + i - row];
+  });
+  return sums;
+}
+
 // One block's planes with what is derived from them once per column, and the count of one pair of columns.
 class BlockPlanes {
  public:
-  BlockPlanes(const BitMatrix& block, Pairing pairing) : block_(block), k_(kernels()) {
+  BlockPlanes(const BitMatrix& block, Pairing pairing, const Kernels& k) : block_(block), k_(k) {
     const Scheme scheme = block.book().scheme;
     two_ = scheme == Scheme::two_dither;
     all_pairs_ = two_ && pairing == Pairing::all_pairs;
@@ -78,7 +120,36 @@ class BlockPlanes {
     const int64_t both = equals(i, j), single = equals(i, i) + equals(j, j) - 2 * both;
     return 81 * both + 9 * single + (n - single - both);
   }
-  bool quaternary() const { return quaternary_; }
+  bool products_count() const {
+    return (quaternary_ || (two_ && !block_.has_mask())) && k_.code_products != nullptr &&
+           block_.columns() >= kLeastForProducts;
+  }
+  // sum() + offset() of all pairs i <= j by products of codes. Where products_count().
+  std::vector<int64_t> sums_by_products(unsigned threads) const {
+    const size_t d = block_.columns();
+    CodePlanes codes;
+    if (quaternary_) {  // A = 2 c - 3
+      for (size_t j = 0; j < d; ++j) codes.high.push_back(plane(0, j)), codes.low.push_back(plane(1, j));
+      return centred_products(codes, 2, 3, threads);
+    }
+    // (s1 + s2) / 2 = c - 1 with c = 2 where both bits are set and 1 where one is.
+    std::vector<uint64_t> both = combine([](uint64_t a, uint64_t b) { return a & b; });
+    std::vector<uint64_t> one = combine([](uint64_t a, uint64_t b) { return a ^ b; });
+    for (size_t j = 0; j < d; ++j)
+      codes.high.push_back(&both[j * block_.words()]), codes.low.push_back(&one[j * block_.words()]);
+    std::vector<int64_t> sums = centred_products(codes, 2, 2, threads);
+    if (all_pairs_) {
+      for (size_t j = 0; j < d; ++j)
+        sums[j * (2 * d - j + 1) / 2] = sum(j, j, 0, block_.words()) + offset(j, j);
+      return sums;
+    }
+    // raw: s1 s2' + s2 s1' is half the difference of (s1 + s2)(s1' + s2') and (s1 - s2)(s1' - s2').
+    both = combine([](uint64_t a, uint64_t b) { return a & ~b; });
+    for (size_t j = 0; j < d; ++j) codes.high[j] = &both[j * block_.words()], codes.low[j] = equal(j);
+    const std::vector<int64_t> differences = centred_products(codes, 2, 2, threads);
+    for (size_t k = 0; k < sums.size(); ++k) sums[k] = (sums[k] - differences[k]) / 2;
+    return sums;
+  }
   bool squares_by_counting() const { return two_ || block_.book().bits == 1 || quaternary_; }
 
   int64_t seen_pairs(size_t i, size_t j) const {
@@ -104,6 +175,29 @@ class BlockPlanes {
   const uint64_t* equal(size_t j) const { return &equal_[j * block_.words()]; }
   int64_t xor_count(unsigned p, size_t i, unsigned q, size_t j, size_t first, size_t words) const {
     return signed_of(k_.xor_count(plane(p, i) + first, plane(q, j) + first, words));
+  }
+
+  template <typename Bits>
+  std::vector<uint64_t> combine(Bits bits) const {
+    std::vector<uint64_t> out(block_.columns() * block_.words());
+    std::transform(plane(0, 0), plane(0, 0) + out.size(), plane(1, 0), out.begin(), bits);
+    return out;
+  }
+  // Sums over the rows of (scale c_i - centre)(scale c_j - centre); codes of padding rows are 0.
+  std::vector<int64_t> centred_products(const CodePlanes& codes, int64_t scale, int64_t centre,
+                                        unsigned threads) const {
+    std::vector<int64_t> sums = code_products(codes, block_.words(), threads, k_);
+    const size_t d = block_.columns();
+    std::vector<int64_t> totals(d);
+    const auto count = [&](const uint64_t* words) {
+      return signed_of(k_.and_count(words, words, block_.words()));
+    };
+    for (size_t j = 0; j < d; ++j) totals[j] = 2 * count(codes.high[j]) + count(codes.low[j]);
+    const int64_t constant = centre * centre * static_cast<int64_t>(block_.rows());
+    for (size_t i = 0, at = 0; i < d; ++i)
+      for (size_t j = i; j < d; ++j, ++at)
+        sums[at] = scale * scale * sums[at] - scale * centre * (totals[i] + totals[j]) + constant;
+    return sums;
   }
 
   // A_i A_j = sum over planes of 2^(p+q) s_p s'_q.
@@ -171,32 +265,6 @@ RowMajor squares_by_product(const BitMatrix& block) {
   return total;
 }
 
-// The sums of all pairs (upper triangle by rows) of a block of 2-bit codes, strip by strip of columns.
-// Padding rows have code 0, which stands for -3: they add 9 each.
-std::vector<int64_t> sums_by_strips(const BitMatrix& block, unsigned threads) {
-  const size_t d = block.columns(), words = (block.rows() + 63) / 64;
-  const int64_t padding = 9 * static_cast<int64_t>(words * 64 - block.rows());
-  std::vector<const uint64_t*> high(d), low(d);
-  for (size_t j = 0; j < d; ++j) high[j] = block.plane(0, j), low[j] = block.plane(1, j);
-  std::vector<int64_t> sums(triangle(d));
-  const size_t strips = (d + kStrip - 1) / kStrip;
-  parallel_for(strips, threads, [&](size_t item) {
-    const size_t first = (strips - 1 - item) * kStrip,
-                 end = std::min(first + kStrip, d);  // the longest strips first
-    const uint64_t *strip_high[kStrip], *strip_low[kStrip];
-    for (size_t c = 0; c < kStrip; ++c) {
-      strip_high[c] = high[std::min(first + c, d - 1)];  // a short last strip repeats its last column
-      strip_low[c] = low[std::min(first + c, d - 1)];
-    }
-    std::vector<int64_t> out(end * kStrip);
-    kernels().strip_products(high.data(), low.data(), end, strip_high, strip_low, words, out.data());
-    for (size_t i = 0; i < end; ++i)
-      for (size_t j = std::max(i, first); j < end; ++j)
-        sums[i * (2 * d - i + 1) / 2 + j - i] = out[i * kStrip + j - first] - padding;
-  });
-  return sums;
-}
-
 // Calls body(i, j) for all i <= j < d, tile by tile, on several threads.
 void for_tiles(size_t d, unsigned threads, const std::function<void(size_t, size_t)>& body) {
   const size_t tiles = (d + kTile - 1) / kTile;
@@ -238,29 +306,28 @@ void CovarianceCounts::remember(const DitherPlace& place, size_t rows) {
   place_rows_.push_back(rows);
 }
 
-void CovarianceCounts::add(const BitMatrix& block, unsigned threads) {
+void CovarianceCounts::add(const BitMatrix& block, unsigned threads, const Kernels& k) {
   check_poolable(book_, places_, place_rows_, block.book(), block.place(), block.rows());
-  const BlockPlanes planes(block, pairing_);
+  const BlockPlanes planes(block, pairing_, k);
   const bool masked = block.has_mask() || !pairs_.empty();
   if (masked) make_pairs();
   const bool count_squares = !squares_.empty() && planes.squares_by_counting();
-  const bool by_strips =
-      planes.quaternary() && kernels().strip_products != nullptr && columns() >= kLeastForStrips;
-  if (by_strips) {
-    const std::vector<int64_t> sums = sums_by_strips(block, threads);
+  const bool by_products = planes.products_count();
+  if (by_products) {
+    const std::vector<int64_t> sums = planes.sums_by_products(threads);
     std::transform(sums_.begin(), sums_.end(), sums.begin(), sums_.begin(), std::plus<>());
   }
-  if (!by_strips || count_squares || masked)
+  if (!by_products || count_squares || masked)
     for_tiles(columns(), threads, [&](size_t row, size_t column) {
       const size_t i_end = std::min(row + kTile, columns()), j_end = std::min(column + kTile, columns());
       int64_t sums[kTile][kTile] = {};
-      for (size_t first = 0; !by_strips && first < block.words(); first += kTileWords)
+      for (size_t first = 0; !by_products && first < block.words(); first += kTileWords)
         for (size_t i = row; i < i_end; ++i)
           for (size_t j = std::max(i, column); j < j_end; ++j)
             sums[i - row][j - column] += planes.sum(i, j, first, std::min(kTileWords, block.words() - first));
       for (size_t i = row; i < i_end; ++i)
         for (size_t j = std::max(i, column); j < j_end; ++j) {
-          if (!by_strips) sums_[at(i, j)] += sums[i - row][j - column] + planes.offset(i, j);
+          if (!by_products) sums_[at(i, j)] += sums[i - row][j - column] + planes.offset(i, j);
           if (count_squares) squares_[at(i, j)] += planes.squares(i, j);
           if (masked) pairs_[at(i, j)] += planes.seen_pairs(i, j);
         }

@@ -25,7 +25,8 @@ class CovarianceCounts {
   // with_errors also counts squares, which standard_errors() needs (one more pass over the bits).
   explicit CovarianceCounts(CodeBook book, Pairing pairing = Pairing::all_pairs, bool with_errors = false);
   // Throws Error(input) unless the block may be pooled (check_poolable). threads = 0: one per processor.
-  void add(const BitMatrix& block, unsigned threads = 0);
+  // Another kernel than the fastest gives the same counts: for tests and benches.
+  void add(const BitMatrix& block, unsigned threads = 0, const Kernels& k = kernels());
   void merge(const CovarianceCounts& other);
   // The counts of `whole` that are not in `part`, whose blocks must be slices of whole's: for
   // cross-validation.

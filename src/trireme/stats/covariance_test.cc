@@ -80,7 +80,7 @@ TEST(Covariance, CountsGiveWhatDecodedValuesGive) {
   }
 }
 
-TEST(Covariance, WideBlocksTakeTheTablesAndGiveTheSame) {
+TEST(Covariance, WideBlocksTakeProductsOfCodesAndGiveTheSame) {
   const Dense x = block_data(333, 130, 9);
   const CodeBook book = book_of(Scheme::triangular, 130, 2.5);
   const BitMatrix bits = quantise(view(x), book, {.seed = 8});
@@ -91,6 +91,27 @@ TEST(Covariance, WideBlocksTakeTheTablesAndGiveTheSame) {
   for (size_t k = 0; k < moment.values.size(); ++k) {
     ASSERT_NEAR(moment.values[k], expected.moment.values[k], 1e-9);
     ASSERT_NEAR(error.values[k], expected.error.values[k], 1e-7);
+  }
+}
+
+TEST(Covariance, EveryKernelGivesTheSameCounts) {
+  // Below and above the least width, more than one block of columns, and rows enough to be shared out in
+  // pieces.
+  const std::vector<std::pair<size_t, size_t>> shapes{{1, 24}, {99, 23}, {513, 37}, {700, 250}, {20'000, 30}};
+  for (const auto& [n, d] : shapes) {
+    const Dense x = block_data(n, d, 4);
+    for (const Setting& s : kSettings) {
+      const CodeBook book = book_of(s.scheme, d, 3, s.bits);
+      const BitMatrix bits = quantise(view(x), book, {});
+      CovarianceCounts expected(book, s.pairing, true);
+      expected.add(bits, 1, kPortableKernels);
+      for (const Kernels* k : runnable_kernels())
+        for (unsigned threads : {1, 3}) {
+          CovarianceCounts counts(book, s.pairing, true);
+          counts.add(bits, threads, *k);
+          EXPECT_EQ(counts, expected) << k->name << " " << name(s.scheme) << " " << n << " x " << d;
+        }
+    }
   }
 }
 

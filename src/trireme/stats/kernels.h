@@ -24,8 +24,18 @@ struct TriangularCount {
   uint64_t differ_or = 0;   // popcount(t ^ (m | m'))
 };
 
-// Columns of a strip of the table kernel.
-inline constexpr size_t kStrip = 32;
+// Columns of a block of code_products.
+inline constexpr size_t kCodeBlock = 192;
+
+// Up to kCodeBlock columns of 2-bit codes, 2 high + low, as planes. The arrays have kCodeBlock pointers
+// whatever `columns` says: the rest repeat one of the columns.
+struct CodeBlock {
+  const uint64_t* const* high;
+  const uint64_t* const* low;
+  size_t columns;
+};
+
+inline constexpr size_t kMostCodeWords = size_t{1} << 22;  // 9 * 64 * 2^22 < 2^32
 
 // `words` is a multiple of kWordAlign; pointers need no alignment.
 struct Kernels {
@@ -40,12 +50,10 @@ struct Kernels {
   // counter {column, low(row), high(row), stream}. count is a multiple of 8.
   void (*dither_words)(uint64_t seed, uint32_t stream, uint32_t column, uint64_t first_row, size_t count,
                        uint32_t* out0, uint32_t* out1);
-  // For 2-bit codes given by their planes (high, low), values A = 4 high + 2 low - 3: out[i * kStrip + c] =
-  // sum over all 64 * words rows of A of column i times A of strip column c. Null where triangular_count is
-  // the faster way.
-  void (*strip_products)(const uint64_t* const* high, const uint64_t* const* low, size_t columns,
-                         const uint64_t* const* strip_high, const uint64_t* const* strip_low, size_t words,
-                         int64_t* out);
+  // out[j * kCodeBlock + i] += sum over 64 * words rows of code_i code_j, i of `rows` and j of `columns`.
+  // When both are one block (the same arrays), only i <= j are sure to be written. Places beyond the blocks'
+  // columns may be written too. words <= kMostCodeWords. Null where triangular_count is the faster way.
+  void (*code_products)(const CodeBlock& rows, const CodeBlock& columns, size_t words, uint32_t* out);
 };
 
 // The fastest this processor runs, chosen once.
@@ -55,6 +63,8 @@ std::vector<const Kernels*> runnable_kernels();
 
 extern const Kernels kPortableKernels;
 extern const Kernels kAvx2Kernels;
-extern const Kernels kAvx512Kernels;  // AVX-512 F and VPOPCNTDQ
+extern const Kernels kAvx512Kernels;  // AVX-512 F, BW, VBMI and VPOPCNTDQ
+// code_products on AMX's integer tiles, which a process must ask the kernel for.
+void amx_code_products(const CodeBlock& rows, const CodeBlock& columns, size_t words, uint32_t* out);
 
 }  // namespace trireme::stats

@@ -4,6 +4,7 @@
 #include <immintrin.h>
 
 #include "trireme/stats/kernels_inl.h"
+#include "trireme/stats/products_inl.h"
 
 namespace trireme::stats {
 namespace {
@@ -64,118 +65,112 @@ struct Lanes {
   }
 };
 
-// Products of 2-bit codes by tables ("four Russians"): for 8 rows and 32 strip columns a table holds, for
-// each of the 256 sign patterns, the signed sum of the columns' values; a column's 8 high bits and 8 low bits
-// then each cost one look-up and one addition for 8 x 32 products. Sums: 8 bits over 4 groups of rows (4 * 24
-// < 128), 16 bits over kBlockWords words.
-constexpr size_t kGroups = 4;
-constexpr size_t kSteps = 8 / kGroups;  // of a word
-constexpr size_t kBlockWords = 56;      // 56 * 64 rows * 9 < 2^15
+// Vectors of bytes for code_products: two rows a group, 16 tables of 16 bytes.
+struct Bytes {
+  static constexpr size_t kBytes = 32, kGroupRows = 2, kBlock = 4;
+  static constexpr int kIndexShift =
+      1;  // a table of 16 bytes is then 8 stored indices away: an addressing mode
+  static constexpr ProductTables<kGroupRows> kTables{};
+  __m256i bytes;
+  static Bytes zero() { return {_mm256_setzero_si256()}; }
+  static Bytes load(const uint8_t* p) { return {_mm256_load_si256(reinterpret_cast<const __m256i*>(p))}; }
+  static Bytes table(size_t stored) {
+    return {_mm256_broadcastsi128_si256(
+        _mm_load_si128(reinterpret_cast<const __m128i*>(&kTables.sums[0][0] + 8 * stored)))};
+  }
+  static Bytes look_up(Bytes table, Bytes index) { return {_mm256_shuffle_epi8(table.bytes, index.bytes)}; }
+  // In assembler, since gcc 12 begins all look-ups of a group before the additions, runs out of registers and
+  // spills.
+  static Bytes add(Bytes a, Bytes b) {
+    asm("vpaddb %1, %0, %0" : "+x"(a.bytes) : "x"(b.bytes));
+    return a;
+  }
+  Bytes even() const { return {_mm256_and_si256(bytes, _mm256_set1_epi16(255))}; }
+  Bytes odd() const { return {_mm256_srli_epi16(bytes, 8)}; }
+  void add_to(uint16_t* p) const {
+    auto* to = reinterpret_cast<__m256i*>(p);
+    _mm256_store_si256(to, _mm256_add_epi16(_mm256_load_si256(to), bytes));
+  }
 
-struct Tables {
-  alignas(32) int8_t sums[kGroups][256][kStrip];
+  // out[b]: byte b (8 rows) of word `word` of 16 columns.
+  static void transpose_bytes(const uint64_t* const* columns, size_t word, __m128i* out) {
+    __m128i a[8], b[8];
+    const auto at = [&](size_t c) {
+      return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(columns[c] + word));
+    };
+    for (size_t c = 0; c < 8; ++c) a[c] = _mm_unpacklo_epi8(at(c), at(c + 8));
+    for (size_t c = 0; c < 4; ++c) {
+      b[c] = _mm_unpacklo_epi8(a[c], a[c + 4]);
+      b[c + 4] = _mm_unpackhi_epi8(a[c], a[c + 4]);
+    }
+    for (size_t half = 0; half < 8; half += 4)
+      for (size_t c = 0; c < 2; ++c) {
+        a[half + c] = _mm_unpacklo_epi8(b[half + c], b[half + c + 2]);
+        a[half + c + 2] = _mm_unpackhi_epi8(b[half + c], b[half + c + 2]);
+      }
+    for (size_t pair = 0; pair < 4; ++pair) {
+      out[2 * pair] = _mm_unpacklo_epi8(a[2 * pair], a[2 * pair + 1]);
+      out[2 * pair + 1] = _mm_unpackhi_epi8(a[2 * pair], a[2 * pair + 1]);
+    }
+  }
+
+  // out[k]: the indices of rows 8 b + 2 k and 8 b + 2 k + 1 of 16 columns.
+  static void indices_of(__m128i high, __m128i low, __m128i* out) {
+    const __m128i low_mask = _mm_set1_epi8(3),
+                  high_mask = _mm_set1_epi8(12);  // drop the neighbouring byte's bits
+    const auto join = [&](__m128i l, __m128i h) {
+      return _mm_or_si128(_mm_and_si128(l, low_mask), _mm_and_si128(h, high_mask));
+    };
+    out[0] = join(low, _mm_slli_epi16(high, 2));
+    out[1] = join(_mm_srli_epi16(low, 2), high);
+    out[2] = join(_mm_srli_epi16(low, 4), _mm_srli_epi16(high, 2));
+    out[3] = join(_mm_srli_epi16(low, 6), _mm_srli_epi16(high, 4));
+  }
+
+  // put(group, column, out): four groups from `group` on of the 16 columns from `column` on.
+  template <typename Put>
+  static void index_words(const CodeBlock& block, size_t first, size_t count, Put put) {
+    for (size_t column = 0; column < count; column += 16)
+      for (size_t w = 0; w < kWordAlign; ++w) {
+        __m128i high[8], low[8], out[4];
+        transpose_bytes(block.high + column, first + w, high);
+        transpose_bytes(block.low + column, first + w, low);
+        for (size_t b = 0; b < 8; ++b) {
+          indices_of(high[b], low[b], out);
+          put(32 * w + 4 * b, column, out);
+        }
+      }
+  }
+  template <typename Indices>
+  static void index_rows(const CodeBlock& block, size_t first, size_t count, Indices& indices) {
+    index_words(block, first, count, [&](size_t group, size_t column, const __m128i* out) {
+      for (size_t k = 0; k < 4; ++k)
+        _mm_store_si128(reinterpret_cast<__m128i*>(&indices.rows[column / 96][group + k][column % 96]),
+                        out[k]);
+    });
+  }
+  template <typename Indices>
+  static void index_columns(const CodeBlock& block, size_t first, size_t count, Indices& indices) {
+    index_words(block, first, count, [&](size_t group, size_t column, const __m128i* out) {
+      const __m128i a = _mm_unpacklo_epi32(out[0], out[1]), b = _mm_unpacklo_epi32(out[2], out[3]);
+      const __m128i c = _mm_unpackhi_epi32(out[0], out[1]), d = _mm_unpackhi_epi32(out[2], out[3]);
+      const __m128i blocks[4] = {_mm_unpacklo_epi64(a, b), _mm_unpackhi_epi64(a, b), _mm_unpacklo_epi64(c, d),
+                                 _mm_unpackhi_epi64(c, d)};  // four columns by four groups each
+      for (size_t k = 0; k < 4; ++k)
+        _mm_store_si128(
+            reinterpret_cast<__m128i*>(indices.columns[column / kBlock + k][group]),
+            _mm_slli_epi16(blocks[k], kIndexShift));  // indices have four bits: none moves to the next byte
+    });
+  }
 };
 
-// The strip's rows of the step-th part of word w.
-void fill_tables(const uint64_t* const* strip_high, const uint64_t* const* strip_low, size_t w, size_t step,
-                 Tables& tables) {
-  alignas(32) uint8_t high[kGroups][kStrip], low[kGroups][kStrip];
-  for (size_t c = 0; c < kStrip; ++c) {
-    const uint32_t h = static_cast<uint32_t>(strip_high[c][w] >> (8 * kGroups * step));
-    const uint32_t l = static_cast<uint32_t>(strip_low[c][w] >> (8 * kGroups * step));
-    for (size_t g = 0; g < kGroups; ++g) {
-      high[g][c] = static_cast<uint8_t>(h >> (8 * g));
-      low[g][c] = static_cast<uint8_t>(l >> (8 * g));
-    }
-  }
-  for (size_t g = 0; g < kGroups; ++g) {
-    const __m256i h = _mm256_load_si256(reinterpret_cast<const __m256i*>(high[g]));
-    const __m256i l = _mm256_load_si256(reinterpret_cast<const __m256i*>(low[g]));
-    __m256i twice[8], all_minus = _mm256_setzero_si256();
-    for (int k = 0; k < 8; ++k) {
-      const __m256i bit = _mm256_set1_epi8(static_cast<char>(1 << k));
-      const auto is_set = [&](__m256i v) { return _mm256_cmpeq_epi8(_mm256_and_si256(v, bit), bit); };
-      __m256i value = _mm256_set1_epi8(-3);
-      value = _mm256_add_epi8(value, _mm256_and_si256(is_set(h), _mm256_set1_epi8(4)));
-      value = _mm256_add_epi8(value, _mm256_and_si256(is_set(l), _mm256_set1_epi8(2)));
-      all_minus = _mm256_sub_epi8(all_minus, value);
-      twice[k] = _mm256_add_epi8(value, value);
-    }
-    __m256i* table = reinterpret_cast<__m256i*>(tables.sums[g]);
-    _mm256_store_si256(table, all_minus);
-    for (size_t k = 0; k < 8; ++k)  // patterns with bit k as their highest
-      for (size_t p = 0; p < (size_t{1} << k); ++p)
-        _mm256_store_si256(table + p + (size_t{1} << k),
-                           _mm256_add_epi8(_mm256_load_si256(table + p), twice[k]));
-  }
-}
-
-__m256i look_up(const Tables& tables, uint32_t bits) {
-  __m256i sum = _mm256_load_si256(reinterpret_cast<const __m256i*>(tables.sums[0][bits & 255]));
-  for (size_t g = 1; g < kGroups; ++g)
-    sum = _mm256_add_epi8(
-        sum, _mm256_load_si256(reinterpret_cast<const __m256i*>(tables.sums[g][bits >> (8 * g) & 255])));
-  return sum;
-}
-
-// total (32 sums of 16 bits, in the order of order()) += 2 high + low.
-void accumulate(__m256i high, __m256i low, __m256i* total) {
-  const __m256i weights = _mm256_set1_epi16(0x0102);  // 2 for the first of each pair, 1 for the second
-  const auto add = [&](__m256i pairs, __m256i* to) {
-    _mm256_store_si256(to, _mm256_add_epi16(_mm256_load_si256(to), _mm256_maddubs_epi16(weights, pairs)));
-  };
-  add(_mm256_unpacklo_epi8(high, low), total);
-  add(_mm256_unpackhi_epi8(high, low), total + 1);
-}
-
-// Which strip column the k-th 16-bit sum belongs to: AVX2 interleaves within each half of a vector.
-constexpr size_t order(size_t k) {
-  return k % 8 + (k / 8 % 2) * 16 + (k / 16) * 8;
-}
-
-void strip_products(const uint64_t* const* high, const uint64_t* const* low, size_t columns,
-                    const uint64_t* const* strip_high, const uint64_t* const* strip_low, size_t words,
-                    int64_t* out) {
-  // Raw memory: std::vector's code, instantiated here, could be the one the linker keeps for all processors.
-  auto* tables = static_cast<Tables*>(_mm_malloc(sizeof(Tables), 64));
-  auto* totals = static_cast<__m256i*>(_mm_malloc(columns * 2 * sizeof(__m256i), 64));
-  auto* planes =
-      static_cast<uint32_t*>(_mm_malloc(kBlockWords * columns * 2 * kSteps * sizeof(uint32_t), 64));
-  for (size_t k = 0; k < columns * kStrip; ++k) out[k] = 0;
-  for (size_t first = 0; first < words; first += kBlockWords) {
-    const size_t count = words - first < kBlockWords ? words - first : kBlockWords;
-    for (size_t i = 0; i < columns; ++i)  // step by step, so that the loop below reads memory in order
-      for (size_t step = 0; step < kSteps * count; ++step) {
-        uint32_t* pair = &planes[2 * (step * columns + i)];
-        pair[0] = static_cast<uint32_t>(high[i][first + step / kSteps] >> (8 * kGroups * (step % kSteps)));
-        pair[1] = static_cast<uint32_t>(low[i][first + step / kSteps] >> (8 * kGroups * (step % kSteps)));
-      }
-    for (size_t k = 0; k < columns * 2; ++k) totals[k] = _mm256_setzero_si256();
-    for (size_t step = 0; step < kSteps * count; ++step) {
-      fill_tables(strip_high, strip_low, first + step / kSteps, step % kSteps, *tables);
-      const uint32_t* pair = &planes[2 * step * columns];
-      for (size_t i = 0; i < columns; ++i)
-        accumulate(look_up(*tables, pair[2 * i]), look_up(*tables, pair[2 * i + 1]), totals + 2 * i);
-    }
-    for (size_t i = 0; i < columns; ++i) {
-      alignas(32) int16_t sums[kStrip];
-      _mm256_store_si256(reinterpret_cast<__m256i*>(sums), totals[2 * i]);
-      _mm256_store_si256(reinterpret_cast<__m256i*>(sums) + 1, totals[2 * i + 1]);
-      for (size_t k = 0; k < kStrip; ++k) out[i * kStrip + order(k)] += sums[k];
-    }
-  }
-  _mm_free(planes);
-  _mm_free(totals);
-  _mm_free(tables);
-}
-
-constexpr Kernels with_strips(Kernels kernels) {
-  kernels.strip_products = &strip_products;
+constexpr Kernels with_products(Kernels kernels) {
+  kernels.code_products = &CodeProducts<Bytes>::run;
   return kernels;
 }
 
 }  // namespace
 
-const Kernels kAvx2Kernels = with_strips(make_kernels<Lanes>("avx2"));
+const Kernels kAvx2Kernels = with_products(make_kernels<Lanes>("avx2"));
 
 }  // namespace trireme::stats

@@ -50,40 +50,54 @@ TEST(Kernels, AllOnesDoNotOverflowTheCarrySaveCounters) {
     EXPECT_EQ(k->xor_count(ones.data(), zeros.data(), 4096), 4096u * 64) << k->name;
 }
 
-TEST(Kernels, StripProductsAreSumsOfProductsOfCodes) {
+// Columns of random 2-bit codes with their pointers as code_products takes them.
+struct Codes {
+  std::vector<std::vector<uint64_t>> high, low;
+  std::vector<const uint64_t*> high_at, low_at;
+  Codes(size_t columns, size_t words, uint64_t stream) {
+    for (size_t c = 0; c < columns; ++c) {
+      // The first column is all ones: the largest sums there are.
+      high.push_back(c > 0 ? random_words(words, stream + 2 * c)
+                           : std::vector<uint64_t>(words, ~uint64_t{0}));
+      low.push_back(c > 0 ? random_words(words, stream + 2 * c + 1)
+                          : std::vector<uint64_t>(words, ~uint64_t{0}));
+    }
+    for (size_t c = 0; c < kCodeBlock; ++c) {
+      high_at.push_back(high[std::min(c, columns - 1)].data());
+      low_at.push_back(low[std::min(c, columns - 1)].data());
+    }
+  }
+  CodeBlock block() const { return {high_at.data(), low_at.data(), high.size()}; }
+  uint64_t product(size_t i, const Codes& other, size_t j) const {
+    uint64_t sum = 0;
+    for (size_t w = 0; w < high[i].size(); ++w)
+      sum += 4 * std::popcount(high[i][w] & other.high[j][w]) +
+             2 * std::popcount(high[i][w] & other.low[j][w]) +
+             2 * std::popcount(low[i][w] & other.high[j][w]) + std::popcount(low[i][w] & other.low[j][w]);
+    return sum;
+  }
+};
+
+TEST(Kernels, CodeProductsAreThoseOfTheDefinitionAtEveryWidth) {
+  const std::vector<std::pair<size_t, size_t>> shapes{{1, 1},   {5, 33}, {32, 64},
+                                                      {65, 31}, {97, 8}, {192, 192}};
   for (const Kernels* k : runnable_kernels()) {
-    if (k->strip_products == nullptr) continue;
-    for (size_t words : {1, 2, 56, 57, 130})
-      for (size_t columns : {1, 5}) {
-        std::vector<std::vector<uint64_t>> high, low;
-        std::vector<const uint64_t*> h, l, strip_h, strip_l;
-        for (size_t c = 0; c < columns + kStrip; ++c) {
-          // The first column and strip column are all ones: the largest sums there are.
-          high.push_back(c % columns ? random_words(words, 2 * c)
-                                     : std::vector<uint64_t>(words, ~uint64_t{0}));
-          low.push_back(c % columns ? random_words(words, 2 * c + 1)
-                                    : std::vector<uint64_t>(words, ~uint64_t{0}));
-        }
-        for (size_t c = 0; c < columns + kStrip; ++c) {
-          (c < columns ? h : strip_h).push_back(high[c].data());
-          (c < columns ? l : strip_l).push_back(low[c].data());
-        }
-        std::vector<int64_t> out(columns * kStrip, -1);
-        k->strip_products(h.data(), l.data(), columns, strip_h.data(), strip_l.data(), words, out.data());
-        for (size_t i = 0; i < columns; ++i)
-          for (size_t c = 0; c < kStrip; ++c) {
-            int64_t expected = 0;
-            for (size_t row = 0; row < 64 * words; ++row) {
-              const auto value = [&](const uint64_t* a, const uint64_t* b) {
-                return static_cast<int64_t>(4 * (a[row / 64] >> (row % 64) & 1) +
-                                            2 * (b[row / 64] >> (row % 64) & 1)) -
-                       3;
-              };
-              expected += value(h[i], l[i]) * value(strip_h[c], strip_l[c]);
-            }
-            ASSERT_EQ(out[i * kStrip + c], expected)
-                << k->name << " " << words << " words, " << i << ", " << c;
-          }
+    if (k->code_products == nullptr) continue;
+    for (size_t words : {8, 16, 24, 72})
+      for (const auto& [rows, columns] : shapes) {
+        const Codes a(rows, words, 100), b(columns, words, 1000);
+        std::vector<uint32_t> out(kCodeBlock * kCodeBlock, 7);
+        k->code_products(a.block(), b.block(), words, out.data());
+        for (size_t i = 0; i < rows; ++i)
+          for (size_t j = 0; j < columns; ++j)
+            ASSERT_EQ(out[j * kCodeBlock + i], 7 + a.product(i, b, j))
+                << k->name << " " << words << ": " << i << ", " << j;
+        std::fill(out.begin(), out.end(), 0);
+        k->code_products(a.block(), a.block(), words, out.data());
+        for (size_t i = 0; i < rows; ++i)
+          for (size_t j = i; j < rows; ++j)
+            ASSERT_EQ(out[j * kCodeBlock + i], a.product(i, a, j))
+                << k->name << " " << words << ", same: " << i << ", " << j;
       }
   }
 }
