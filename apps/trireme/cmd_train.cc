@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "commands.h"
+#include "gpus.h"
 #include "launch.h"
 #include "local_ranks.h"
 #include "stop_signals.h"
@@ -16,6 +17,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
 #include "trireme/codec/codec.h"
+#include "trireme/train/checkpoint_folder.h"
 #include "trireme/train/options.h"
 #include "trireme/train/trainer_torch.h"
 #include "trireme/transport/tcp_store_torch.h"
@@ -27,7 +29,7 @@ namespace fs = std::filesystem;
 struct Arguments {
   std::string config;
   std::vector<std::string> sets;
-  int nproc = 0;
+  int nproc = 0, max_restarts = 0;
   std::string out, resume;
   bool help_config = false;
 };
@@ -36,8 +38,9 @@ constexpr const char* kExample =
     "Example:\n"
     "  trireme train examples/voyage/train.toml --set model.graph=model.pt2 --set train.steps=20 \\\n"
     "      --nproc 2 --out runs/first\n"
-    "Without --nproc the rank comes from RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (set by hand, or by\n"
-    "torchrun --no-python); without those it is one process.";
+    "Without --nproc the rank comes from the launcher: torchrun --no-python, mpirun, srun, PET_* or "
+    "SkyPilot\n"
+    "variables, or RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set by hand; else it is one process.";
 
 codec::CodecSet built_in_codecs() {
   codec::CodecSet codecs;
@@ -95,12 +98,24 @@ void check_out(const fs::path& out, bool resumes) {
   }
 }
 
-int start_local_ranks(const Arguments& arguments, const fs::path& out) {
-  std::vector<std::string> words{"train", arguments.config, "--out", out.string()};
-  for (const auto& assignment : arguments.sets) words.insert(words.end(), {"--set", assignment});
-  if (!arguments.resume.empty()) words.insert(words.end(), {"--resume", arguments.resume});
-  log::info(cat("starting ", arguments.nproc, " local ranks; output folder ", out.string()));
-  return run_local_ranks(words, arguments.nproc);
+int start_local_ranks(const Arguments& arguments, const LaunchPlan& launch, const fs::path& out) {
+  LocalJob job{
+      .arguments = {"train", arguments.config}, .plan = launch, .max_restarts = arguments.max_restarts};
+  if (!out.empty()) job.arguments.insert(job.arguments.end(), {"--out", out.string()});
+  for (const auto& assignment : arguments.sets)
+    job.arguments.insert(job.arguments.end(), {"--set", assignment});
+  if (!arguments.resume.empty()) job.arguments.insert(job.arguments.end(), {"--resume", arguments.resume});
+  log::info(cat("starting ", to_text(launch), out.empty() ? "" : "; output folder ", out.string()));
+  return run_local_ranks(job);
+}
+
+// After a restart the newest checkpoint of this run, where it got so far; else what --resume says.
+std::optional<fs::path> choose_resume(const Arguments& arguments, const LaunchPlan& launch,
+                                      const fs::path& out) {
+  if (launch.restarts > 0 && !out.empty() && !train::checkpoint_steps(out / "checkpoints").empty())
+    return out;
+  if (arguments.resume.empty()) return {};
+  return arguments.resume;
 }
 
 int run_rank(const Arguments& arguments, const LaunchPlan& launch, const Resolved& resolved,
@@ -124,7 +139,7 @@ int run_rank(const Arguments& arguments, const LaunchPlan& launch, const Resolve
                                               resolved.config.transport.timeout, launch.attempt + "/");
   }
   context.out = out;
-  if (!arguments.resume.empty()) context.resume = arguments.resume;
+  context.resume = choose_resume(arguments, launch, out);
   context.codecs = &codecs;
   context.stop = &stop;
   context.terminal = ::isatty(STDERR_FILENO) != 0;
@@ -142,20 +157,29 @@ int print_config_help() {
   return 0;
 }
 
+LaunchPlan plan_launch(const Arguments& arguments) {
+  LaunchPlan plan = resolve_launch(environment, {.nproc = arguments.nproc, .gpu_count = gpu_count});
+  if (arguments.max_restarts == 0) return plan;
+  // A single rank gets a process of its own, so that somebody is left to start it again.
+  if (arguments.nproc == 1 && plan.world == 1) plan.start_ranks = 1;
+  if (plan.start_ranks == 0 || plan.start_ranks < plan.world) {
+    fail(ErrorCode::usage, "--max-restarts starts local ranks again, but this is ", to_text(plan),
+         ": give --nproc as well, or let the launcher restart");
+  }
+  return plan;
+}
+
 int run(const Arguments& arguments) {
   if (arguments.help_config) return print_config_help();
   if (arguments.config.empty()) fail(ErrorCode::usage, "train needs a CONFIG.toml; see trireme train --help");
-  const auto launch = resolve_launch(environment);
-  if (arguments.nproc > 0 && launch.launcher != "one process") {
-    fail(ErrorCode::usage, "--nproc starts its own processes, but RANK or WORLD_SIZE is set (",
-         to_text(launch), "): use one of the two");
-  }
+  const auto launch = plan_launch(arguments);
   const auto codecs = built_in_codecs();
   const auto resolved = resolve(arguments, codecs);
   const auto out = choose_out(arguments, launch.rank);
   // Local ranks need not look: their launcher has. No rank writes before all have come this far.
-  if (!out.empty() && !launch.prefixed_output) check_out(out, !arguments.resume.empty());
-  if (arguments.nproc > 1) return start_local_ranks(arguments, out);
+  if (!out.empty() && !launch.prefixed_output && launch.restarts == 0)
+    check_out(out, !arguments.resume.empty());
+  if (launch.start_ranks > 0) return start_local_ranks(arguments, launch, out);
   return run_rank(arguments, launch, resolved, codecs, out);
 }
 
@@ -171,6 +195,11 @@ std::function<int()> setup_train(CLI::App& app) {
   app.add_option("--nproc", arguments->nproc, "start N processes on this machine")
       ->type_name("N")
       ->check(CLI::Range(1, 1024));
+  app.add_option(
+         "--max-restarts", arguments->max_restarts,
+         "with --nproc: after a failure start all ranks again from the last checkpoint, N times at most")
+      ->type_name("N")
+      ->check(CLI::Range(0, 1000000));
   app.add_option("--out", arguments->out, "folder for results; default runs/CONFIG-TIME")->type_name("DIR");
   app.add_option("--resume", arguments->resume,
                  "continue from a run's folder or one of its checkpoints/step_N")

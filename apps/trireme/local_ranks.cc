@@ -17,7 +17,6 @@
 #include <optional>
 #include <utility>
 
-#include "launch.h"
 #include "stop_signals.h"
 #include "trireme/base/clock.h"
 #include "trireme/base/environment.h"
@@ -105,7 +104,7 @@ struct Rank {
 
 class LocalRanks {
  public:
-  LocalRanks(const std::vector<std::string>& arguments, int count) : arguments_(arguments), ranks_(count) {
+  explicit LocalRanks(const LocalJob& job) : job_(job), ranks_(static_cast<size_t>(job.plan.start_ranks)) {
     watched_ = stop_signals();
     sigaddset(&watched_, SIGCHLD);
     ::sigprocmask(SIG_BLOCK, &watched_, &mask_before_);
@@ -124,8 +123,20 @@ class LocalRanks {
   LocalRanks& operator=(const LocalRanks&) = delete;
 
   int run() {
-    const int port = free_port();
-    for (size_t r = 0; r < ranks_.size(); ++r) start(static_cast<int>(r), port);
+    for (int restarts = 0;; ++restarts) {
+      const int code = run_once(restarts);
+      const bool mends = code != 0 && code != exit_code(ErrorCode::usage) && !stopped_;
+      if (!mends || restarts == job_.max_restarts) return code;
+      log::warning(cat("starting all ranks again, restart ", restarts + 1, " of ", job_.max_restarts));
+    }
+  }
+
+ private:
+  int run_once(int restarts) {
+    first_failure_.reset();
+    kill_at_.reset();
+    const int port = job_.plan.port > 0 ? job_.plan.port : free_port();
+    for (size_t r = 0; r < ranks_.size(); ++r) start(static_cast<int>(r), port, restarts);
     while (alive() > 0) {
       wait_for_event();
       read_signals();
@@ -141,27 +152,30 @@ class LocalRanks {
     return first_failure_.value_or(0);
   }
 
- private:
   size_t alive() const {
     return static_cast<size_t>(
         std::count_if(ranks_.begin(), ranks_.end(), [](auto& r) { return r.process > 0; }));
   }
 
-  void start(int number, int port) {
-    const auto environment = environment_with({{"RANK", std::to_string(number)},
-                                               {"WORLD_SIZE", std::to_string(ranks_.size())},
-                                               {"LOCAL_RANK", std::to_string(number)},
+  int number(size_t local_rank) const { return job_.plan.rank + static_cast<int>(local_rank); }
+
+  void start(int local_rank, int port, int restarts) {
+    const auto slot = static_cast<size_t>(local_rank);
+    const auto environment = environment_with({{"RANK", std::to_string(number(slot))},
+                                               {"WORLD_SIZE", std::to_string(job_.plan.world)},
+                                               {"LOCAL_RANK", std::to_string(local_rank)},
                                                {"LOCAL_WORLD_SIZE", std::to_string(ranks_.size())},
-                                               {"MASTER_ADDR", "127.0.0.1"},
+                                               {"MASTER_ADDR", job_.plan.host},
                                                {"MASTER_PORT", std::to_string(port)},
-                                               {kLocalLauncher, "1"}});
+                                               {kLocalLauncher, job_.plan.launcher},
+                                               {kRestartCount, std::to_string(restarts)}});
     std::array<std::array<int, 2>, 2> pipes;
     for (auto& pipe : pipes) {
       if (::pipe2(pipe.data(), O_CLOEXEC) != 0) fail_errno("open a pipe");
     }
     // Everything that allocates happens before the fork; after it the child may only make system calls.
     std::vector<char*> argv{const_cast<char*>("trireme")}, envp;
-    for (const auto& a : arguments_) argv.push_back(const_cast<char*>(a.c_str()));
+    for (const auto& a : job_.arguments) argv.push_back(const_cast<char*>(a.c_str()));
     for (const auto& e : environment) envp.push_back(const_cast<char*>(e.c_str()));
     argv.push_back(nullptr);
     envp.push_back(nullptr);
@@ -170,14 +184,14 @@ class LocalRanks {
     if (child < 0) fail_errno("start a process");
     if (child == 0) become_rank(parent, pipes, argv.data(), envp.data());
 
-    auto& rank = ranks_[static_cast<size_t>(number)];
+    auto& rank = ranks_[slot];
     rank.process = child;
     for (size_t i = 0; i < 2; ++i) {
       ::close(pipes[i][1]);
       ::fcntl(pipes[i][0], F_SETFL, O_NONBLOCK);
       rank.streams[i].from = pipes[i][0];
       rank.streams[i].to = i == 0 ? STDOUT_FILENO : STDERR_FILENO;
-      rank.streams[i].prefix = cat("[rank ", number, "] ");
+      rank.streams[i].prefix = cat("[rank ", number(slot), "] ");
     }
   }
 
@@ -224,6 +238,8 @@ class LocalRanks {
       const int signal = static_cast<int>(info.ssi_signo);
       if (signal == SIGCHLD) continue;
       log::info(cat("SIG", ::sigabbrev_np(signal), ": forwarded to ", alive(), " ranks"));
+      // A second one ends the ranks at once, and one that does not follow (it may be stopped) is killed.
+      if (stopped_) kill_at_ = Deadline::after(steady_clock(), kKillAfterSeconds);
       stopped_ = true;
       send_all(signal);
     }
@@ -248,7 +264,7 @@ class LocalRanks {
     if (stopped_) return;
     const auto how = WIFEXITED(status) ? cat("ended with exit code ", WEXITSTATUS(status))
                                        : cat("was ended by SIG", ::sigabbrev_np(WTERMSIG(status)));
-    log::error(cat("rank ", rank, " ", how, alive() > 0 ? "; stopping the others" : ""));
+    log::error(cat("rank ", number(rank), " ", how, alive() > 0 ? "; stopping the others" : ""));
     send_all(SIGTERM);
     kill_at_ = Deadline::after(steady_clock(), kKillAfterSeconds);
   }
@@ -265,7 +281,7 @@ class LocalRanks {
     }
   }
 
-  const std::vector<std::string>& arguments_;
+  const LocalJob& job_;
   std::vector<Rank> ranks_;
   sigset_t watched_{}, mask_before_{};
   int signals_ = -1;
@@ -276,8 +292,8 @@ class LocalRanks {
 
 }  // namespace
 
-int run_local_ranks(const std::vector<std::string>& arguments, int count) {
-  return LocalRanks(arguments, count).run();
+int run_local_ranks(const LocalJob& job) {
+  return LocalRanks(job).run();
 }
 
 }  // namespace trireme::app

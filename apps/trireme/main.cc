@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "commands.h"
+#include "error_file.h"
 #include "torch_log.h"
 #include "trireme/base/error.h"
 
@@ -25,7 +26,9 @@ constexpr const char* kExample =
 // Everything that goes wrong becomes one line on standard error.
 int report_failure(ErrorCode code, std::string message) {
   std::replace(message.begin(), message.end(), '\n', ' ');
-  std::fprintf(stderr, "trireme: %s: %s\n", std::string(name(code)).c_str(), message.c_str());
+  message = cat(name(code), ": ", message);
+  std::fprintf(stderr, "trireme: %s\n", message.c_str());
+  write_error_file(message);
   return exit_code(code);
 }
 

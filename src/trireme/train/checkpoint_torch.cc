@@ -2,8 +2,6 @@
 
 #include <ATen/ops/empty.h>
 
-#include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -21,25 +19,9 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using Tensors = std::map<std::string, at::Tensor>;
 
-constexpr const char* kIndex = "index.json";
+constexpr const char* kIndex = kCheckpointIndex;
 constexpr const char* kModel = "model.safetensors";
 constexpr const char* kOptimizer = "optimizer.safetensors";
-constexpr std::string_view kStep = "step_";
-
-// The number in "step_N", or nothing for another name.
-std::optional<int64_t> step_of(const fs::path& folder) {
-  const std::string name = folder.filename().string();
-  int64_t step = 0;
-  if (!name.starts_with(kStep)) return {};
-  const char *first = name.data() + kStep.size(), *last = name.data() + name.size();
-  const auto [end, error] = std::from_chars(first, last, step);
-  if (error != std::errc{} || end != last || step < 0) return {};
-  return step;
-}
-
-fs::path folder_of(const fs::path& checkpoints, int64_t step) {
-  return checkpoints / cat(kStep, step);
-}
 
 void write_tensors(const fs::path& path, const Tensors& tensors) {
   std::map<std::string, tensor::SafetensorsEntry> entries;
@@ -92,72 +74,19 @@ void write_folder(const fs::path& folder, const Checkpoint& checkpoint) {
   sync_path(folder);
 }
 
-// Every name that is not yet, or no longer, a checkpoint starts with a dot.
-constexpr std::string_view kHidden = ".", kTemporary = ".tmp-", kAside = ".old-";
-
-void publish(const fs::path& temporary, const fs::path& final) {
-  // A folder cannot be renamed over another one; the older attempt's steps aside first.
-  const fs::path aside = final.parent_path() / cat(kAside, final.filename().string());
-  const bool replaces = fs::exists(final);
-  if (replaces) fs::rename(final, aside);
-  fs::rename(temporary, final);
-  sync_path(final.parent_path());
-  if (replaces) fs::remove_all(aside);
-}
-
-void remove_superseded(const fs::path& checkpoints, int64_t step, int64_t keep_last) {
-  std::vector<int64_t> steps = checkpoint_steps(checkpoints);
-  std::erase_if(steps, [&](int64_t s) {
-    if (s > step) fs::remove_all(folder_of(checkpoints, s));
-    return s > step;
-  });
-  const auto keep = static_cast<size_t>(keep_last);
-  for (size_t i = 0; keep > 0 && i + keep < steps.size(); ++i)
-    fs::remove_all(folder_of(checkpoints, steps[i]));
-}
-
 }  // namespace
 
-void remove_unfinished(const fs::path& checkpoints) {
-  std::vector<fs::path> hidden;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(checkpoints, none)) {
-    if (entry.is_directory() && entry.path().filename().string().starts_with(kHidden))
-      hidden.push_back(entry.path());
-  }
-  for (const fs::path& path : hidden) {
-    const std::string name = path.filename().string();
-    const fs::path replaced = checkpoints / name.substr(std::min(name.size(), kAside.size()));
-    // A crash between the two renames of publish(): the old one is still the newest complete checkpoint.
-    if (name.starts_with(kAside) && !fs::exists(replaced)) {
-      fs::rename(path, replaced);
-    } else {
-      fs::remove_all(path);
-    }
-  }
-}
-
-std::vector<int64_t> checkpoint_steps(const fs::path& checkpoints) {
-  std::vector<int64_t> steps;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(checkpoints, none)) {
-    const auto step = step_of(entry.path());
-    if (step && fs::exists(entry.path() / kIndex)) steps.push_back(*step);
-  }
-  std::sort(steps.begin(), steps.end());
-  return steps;
-}
-
 fs::path save_checkpoint(const fs::path& checkpoints, const Checkpoint& checkpoint, int64_t keep_last) {
-  const fs::path final = folder_of(checkpoints, checkpoint.step);
-  const fs::path temporary = checkpoints / cat(kTemporary, kStep, checkpoint.step);
+  const fs::path final = checkpoint_folder(checkpoints, checkpoint.step);
+  const fs::path temporary = unfinished_folder(checkpoints, checkpoint.step);
   try {
     fs::create_directories(checkpoints);
     remove_unfinished(checkpoints);
     fs::create_directory(temporary);
     write_folder(temporary, checkpoint);
-    publish(temporary, final);
-    remove_superseded(checkpoints, checkpoint.step, keep_last);
+    remove_later(checkpoints, checkpoint.step);
+    publish_checkpoint(checkpoints, checkpoint.step);
+    keep_newest(checkpoints, keep_last);
   } catch (const fs::filesystem_error& e) {
     std::error_code ignored;
     fs::remove_all(temporary, ignored);
@@ -168,22 +97,6 @@ fs::path save_checkpoint(const fs::path& checkpoints, const Checkpoint& checkpoi
     throw;
   }
   return final;
-}
-
-fs::path find_checkpoint(const fs::path& where) {
-  if (!fs::exists(where)) fail(ErrorCode::input, where.string(), ": no such run or checkpoint folder");
-  if (step_of(where.filename().empty() ? where.parent_path() : where)) {
-    if (!fs::exists(where / kIndex)) {
-      fail(ErrorCode::input, where.string(), ": not a complete checkpoint, it has no ", kIndex);
-    }
-    return where;
-  }
-  for (const fs::path& folder : {where / "checkpoints", where}) {
-    const auto steps = checkpoint_steps(folder);
-    if (!steps.empty()) return folder_of(folder, steps.back());
-  }
-  fail(ErrorCode::input, where.string(), ": holds no complete checkpoint (checkpoints/step_N with ", kIndex,
-       ")");
 }
 
 namespace {

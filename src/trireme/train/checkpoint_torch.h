@@ -7,7 +7,8 @@
 #include <filesystem>
 #include <map>
 #include <string>
-#include <vector>
+
+#include "trireme/train/checkpoint_folder.h"
 
 namespace trireme::train {
 
@@ -28,13 +29,6 @@ struct Checkpoint {
 // remain (0: all); folders of later steps, left by an earlier attempt that this run replaces, are removed.
 std::filesystem::path save_checkpoint(const std::filesystem::path& checkpoints, const Checkpoint& checkpoint,
                                       int64_t keep_last);
-// Removes what a crash left behind; save_checkpoint does it too.
-void remove_unfinished(const std::filesystem::path& checkpoints);
-// Steps of the complete checkpoints in a checkpoints folder, rising; empty when there is no such folder.
-std::vector<int64_t> checkpoint_steps(const std::filesystem::path& checkpoints);
-// `where`: a step folder, a run folder (its newest complete checkpoint) or a checkpoints folder. Error(input)
-// otherwise.
-std::filesystem::path find_checkpoint(const std::filesystem::path& where);
 // Tensors are copies on the CPU. Error(input) names the file and what does not match the index.
 Checkpoint load_checkpoint(const std::filesystem::path& step_folder);
 
