@@ -109,11 +109,15 @@ int start_local_ranks(const Arguments& arguments, const LaunchPlan& launch, cons
   return run_local_ranks(job);
 }
 
-// After a restart the newest checkpoint of this run, where it got so far; else what --resume says.
+// After a restart the newest checkpoint of this run, where it got so far; else what --resume says. The last
+// step's does not count: it may have been written before the summary was, so that step is made again.
 std::optional<fs::path> choose_resume(const Arguments& arguments, const LaunchPlan& launch,
-                                      const fs::path& out) {
-  if (launch.restarts > 0 && !out.empty() && !train::checkpoint_steps(out / "checkpoints").empty())
-    return out;
+                                      const fs::path& out, int64_t last_step) {
+  if (launch.restarts > 0 && !out.empty()) {
+    auto steps = train::checkpoint_steps(out / "checkpoints");
+    std::erase_if(steps, [&](int64_t step) { return step >= last_step; });
+    if (!steps.empty()) return train::checkpoint_folder(out / "checkpoints", steps.back());
+  }
   if (arguments.resume.empty()) return {};
   return arguments.resume;
 }
@@ -135,11 +139,12 @@ int run_rank(const Arguments& arguments, const LaunchPlan& launch, const Resolve
   context.local_rank = launch.local_rank;
   context.local_world = launch.local_world;
   if (launch.world > 1) {
-    context.store = transport::make_tcp_store(launch.host, launch.port, launch.serve_store, launch.world,
-                                              resolved.config.transport.timeout, launch.attempt + "/");
+    context.store =
+        transport::make_tcp_store(launch.host, launch.port, launch.rank == 0 && !launch.agent_store,
+                                  launch.world, resolved.config.transport.timeout, launch.attempt + "/");
   }
   context.out = out;
-  context.resume = choose_resume(arguments, launch, out);
+  context.resume = choose_resume(arguments, launch, out, resolved.config.train.steps);
   context.codecs = &codecs;
   context.stop = &stop;
   context.terminal = ::isatty(STDERR_FILENO) != 0;
@@ -158,7 +163,8 @@ int print_config_help() {
 }
 
 LaunchPlan plan_launch(const Arguments& arguments) {
-  LaunchPlan plan = resolve_launch(environment, {.nproc = arguments.nproc, .gpu_count = gpu_count});
+  LaunchPlan plan = resolve_launch(
+      environment, {.nproc = arguments.nproc, .gpu_count = gpu_count, .parent_process = ::getppid()});
   if (arguments.max_restarts == 0) return plan;
   // A single rank gets a process of its own, so that somebody is left to start it again.
   if (arguments.nproc == 1 && plan.world == 1) plan.start_ranks = 1;

@@ -42,9 +42,7 @@ bool names_this_machine(const std::string& host) {
 
 // A port for a job whose launcher names none, outside the range from which systems take ephemeral ones.
 int port_of_job(std::string_view job) {
-  uint64_t hash = 0;
-  for (const char c : job) hash = mix(hash, static_cast<unsigned char>(c));
-  return 20000 + static_cast<int>(hash % 10000);
+  return 20000 + static_cast<int>(hash_text(job) % 10000);
 }
 
 // Where rank 0 is met: MASTER_ADDR and MASTER_PORT, else `host` (empty: the launcher does not tell) and a
@@ -107,7 +105,7 @@ std::optional<LaunchPlan> open_mpi(const Lookup& lookup, const LaunchRequest&) {
   return plan;
 }
 
-std::optional<LaunchPlan> pmi(const Lookup& lookup, const LaunchRequest&) {
+std::optional<LaunchPlan> pmi(const Lookup& lookup, const LaunchRequest& request) {
   // A Slurm step may carry these as well, but tells more by its own variables.
   if (!lookup("PMI_RANK") || lookup("SLURM_STEP_ID")) return {};
   constexpr const char* kMend = "start with MPICH's or Intel MPI's mpiexec";
@@ -117,7 +115,7 @@ std::optional<LaunchPlan> pmi(const Lookup& lookup, const LaunchRequest&) {
   plan.rank = required_number(lookup, "PMI_RANK", "PMI_RANK", 0, plan.world - 1, kMend);
   plan.local_world = number_or(lookup, "MPI_LOCALNRANKS", 1, 1, plan.world);
   plan.local_rank = number_or(lookup, "MPI_LOCALRANKID", 0, 0, plan.local_world - 1);
-  set_meeting_place(plan, lookup, "", "PMI");
+  set_meeting_place(plan, lookup, "", cat("PMI ", request.parent_process));
   return plan;
 }
 

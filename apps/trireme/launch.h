@@ -28,6 +28,8 @@ using Lookup = std::function<std::optional<std::string>(const char* name)>;
 struct LaunchRequest {
   int nproc = 0;                 // --nproc; 0: not given
   int (*gpu_count)() = nullptr;  // of this machine; asked only where the launcher leaves the number to us
+  // The process that started this one; PMI's launcher names its jobs by nothing else.
+  int parent_process = 0;
 };
 
 // Pure: the same variables give the same plan. Error(usage) names the variable that is missing or impossible.

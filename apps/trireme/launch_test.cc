@@ -155,12 +155,15 @@ TEST(Launch, OpenMpiOnSeveralMachinesNeedsAPlace) {
 }
 
 TEST(Launch, PmiOfMpichAndIntelMpi) {
-  const auto plan =
-      resolve({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}});
+  const Variables second{
+      {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
+  const auto plan = resolve(second, {.parent_process = 4711});
   EXPECT_EQ(plan.launcher, "PMI");
   EXPECT_EQ(plan.rank, 1);
   EXPECT_EQ(plan.local_rank, 1);
   EXPECT_EQ(plan.host, "127.0.0.1");
+  EXPECT_EQ(resolve(with(second, {{"PMI_RANK", "0"}}), {.parent_process = 4711}).port, plan.port);
+  EXPECT_NE(resolve(second, {.parent_process = 4712}).port, plan.port) << "another job";
   expect_refused({{"PMI_RANK", "1"}}, "PMI_SIZE is not set");
 }
 

@@ -29,6 +29,12 @@ uint64_t mix(uint64_t seed, uint64_t a, uint64_t b) {
   return r[0] | uint64_t{r[1]} << 32;
 }
 
+uint64_t hash_text(std::string_view text) {
+  uint64_t hash = text.size();
+  for (const char c : text) hash = mix(hash, static_cast<unsigned char>(c));
+  return hash;
+}
+
 PhiloxStream::PhiloxStream(uint64_t seed, uint64_t stream)
     : key_(key_of(seed)),
       counter_{0, 0, static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32)} {}

@@ -4,6 +4,7 @@
 // the same numbers.
 #include <array>
 #include <cstdint>
+#include <string_view>
 
 namespace trireme {
 
@@ -14,6 +15,8 @@ PhiloxCounter philox4x32_10(PhiloxCounter counter, PhiloxKey key);
 
 // 64 well-mixed bits of a tuple: seeds for streams (seed, epoch), (seed, step, rank), …
 uint64_t mix(uint64_t seed, uint64_t a, uint64_t b = 0);
+// A text as 64 well-mixed bits: to compare texts between ranks, not against forgery.
+uint64_t hash_text(std::string_view text);
 
 // In [0, 1): the top 24 bits of a word.
 inline float uniform_float(uint32_t word) {

@@ -85,6 +85,13 @@ TEST(Permutation, IsABijectionOfALargeOddSize) {
   for (uint64_t i = 0; i < size; ++i) ASSERT_EQ(image[i], i);
 }
 
+TEST(HashText, TellsTextsApart) {
+  std::set<uint64_t> hashes;
+  for (const char* text : {"", "a", "b", "ab", "ba", "aa", "aaa"}) hashes.insert(hash_text(text));
+  EXPECT_EQ(hashes.size(), 7U);
+  EXPECT_EQ(hash_text("job"), hash_text(std::string("job")));
+}
+
 TEST(Permutation, KeysGiveUnrelatedOrders) {
   constexpr uint64_t size = 4096;
   const Permutation a(size, 1), b(size, 2);

@@ -286,13 +286,12 @@ void Trainer::restore() {
   }
 }
 
-// Rank 0 writes, and every rank that was given a folder of its own.
+// Rank 0 writes, and of the others the first one that was given a folder.
 void Trainer::open_files() {
-  const auto absolute = [](const fs::path& p) {
-    return p.empty() ? "" : fs::absolute(p).lexically_normal().string();
-  };
-  const std::string mine = absolute(context_.out), leaders = broadcast_text(*group_, mine, 0);
-  if (context_.rank == 0 || (!mine.empty() && mine != leaders)) out_ = context_.out;
+  const std::string mine = context_.out.empty() ? "" : fs::absolute(context_.out).lexically_normal().string();
+  const auto folders = gather(*group_, hash_text(mine));
+  const auto first = std::find(folders.begin(), folders.end(), hash_text(mine)) - folders.begin();
+  if (context_.rank == 0 || (!mine.empty() && first == context_.rank)) out_ = context_.out;
   if (!out_) return;
   remove_unfinished(*out_ / "checkpoints");
   files_ = std::make_unique<RunFiles>(*out_, done_steps_ + 1);

@@ -11,12 +11,6 @@
 namespace trireme::train {
 namespace {
 
-uint64_t digest(std::string_view text) {
-  uint64_t hash = text.size();
-  for (const char c : text) hash = mix(hash, static_cast<unsigned char>(c));
-  return hash;
-}
-
 template <typename T>
 std::vector<T> gather_values(comm::Group& group, T value) {
   std::vector<T> all(static_cast<size_t>(group.size()));
@@ -44,7 +38,7 @@ std::string first_difference(const std::string& theirs, const std::string& ours)
 
 void agree_on_text(comm::Group& group, const std::string& what, const std::string& text,
                    const std::string& mend) {
-  const int stranger = first_stranger(group, digest(text));
+  const int stranger = first_stranger(group, hash_text(text));
   if (stranger < 0) return;
   const std::string reference = broadcast_text(group, text, 0), other = broadcast_text(group, text, stranger);
   fail(ErrorCode::usage, "rank ", stranger, " has another ", what, " than rank 0 (",
