@@ -102,6 +102,14 @@ Shrink shrink_of(const std::string& text) {
   fail(ErrorCode::usage, "unknown threshold \"", text, "\": one of hard, soft");
 }
 
+// Empty: the fastest. For benches, that compare them.
+const Kernels& kernel_of(const std::string& name) {
+  if (name.empty()) return kernels();
+  for (const Kernels* k : runnable_kernels())
+    if (name == k->name) return *k;
+  fail(ErrorCode::usage, "this processor does not run a kernel \"", name, "\"");
+}
+
 void translate(const Error& e) {
   switch (e.code()) {
     case ErrorCode::usage:
@@ -233,7 +241,12 @@ void bind_counts(py::module_& m) {
              return CovarianceCounts(b, pairing_of(pairing), errors);
            }),
            py::arg("book"), py::arg("pairing") = "all_pairs", py::arg("with_errors") = false)
-      .def("add", &CovarianceCounts::add, py::arg("bits"), py::arg("threads") = 0, release())
+      .def(
+          "add",
+          [](CovarianceCounts& c, const BitMatrix& bits, unsigned threads, const std::string& kernel) {
+            c.add(bits, threads, kernel_of(kernel));
+          },
+          py::arg("bits"), py::arg("threads") = 0, py::arg("kernel") = "", release())
       .def("merge", &CovarianceCounts::merge)
       .def_property_readonly("rows", &CovarianceCounts::rows)
       .def_property_readonly("book", &CovarianceCounts::book)
@@ -443,4 +456,9 @@ PYBIND11_MODULE(_stats, m) {
   bind_regression(m);
   bind_completion(m);
   m.def("kernel_name", [] { return std::string(kernels().name); });
+  m.def("kernel_names", [] {
+    std::vector<std::string> names;
+    for (const Kernels* k : runnable_kernels()) names.emplace_back(k->name);
+    return names;
+  });
 }
