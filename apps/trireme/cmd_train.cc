@@ -42,11 +42,13 @@ constexpr const char* kExample =
     "SkyPilot\n"
     "variables, or RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set by hand; else it is one process.";
 
-codec::CodecSet built_in_codecs() {
-  codec::CodecSet codecs;
-  codecs.add(codec::make_none());
-  codecs.add(codec::make_bf16());
-  return codecs;
+// Those that train exchanges.
+codec::CodecSet exchanged_codecs() {
+  const codec::CodecSet all = codec::built_in_codecs();
+  codec::CodecSet set;
+  set.add(all.find("none"));
+  set.add(all.find("bf16"));
+  return set;
 }
 
 // The configuration and what is derived from its text.
@@ -179,7 +181,7 @@ int run(const Arguments& arguments) {
   if (arguments.help_config) return print_config_help();
   if (arguments.config.empty()) fail(ErrorCode::usage, "train needs a CONFIG.toml; see trireme train --help");
   const auto launch = plan_launch(arguments);
-  const auto codecs = built_in_codecs();
+  const auto codecs = exchanged_codecs();
   const auto resolved = resolve(arguments, codecs);
   const auto out = choose_out(arguments, launch.rank);
   // Local ranks need not look: their launcher has. No rank writes before all have come this far.

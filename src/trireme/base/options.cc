@@ -426,6 +426,13 @@ void OptionList::read_toml_text(std::string_view text, const std::string& origin
   Reader{ErrorCode::input, origin, true}.table(*this, document, "");
 }
 
+void OptionList::read_table(const OptionTable& table, const std::string& label) {
+  toml::table document;
+  for (const auto& [key, value] : table)
+    std::visit([&, k = key](const auto& v) { document.insert(k, v); }, value);
+  Reader{ErrorCode::usage, label, false}.table(*this, document, "");
+}
+
 void OptionList::set(std::string_view assignment) {
   const auto equals = assignment.find('=');
   const Reader reader{ErrorCode::usage, one_line(cat("--set ", assignment)), false};

@@ -97,6 +97,9 @@ class OptionList {
   // assignment.
   void set(std::string_view assignment);
 
+  // As if each entry stood in a file's top table; errors begin with `label` and are Error(usage).
+  void read_table(const OptionTable& table, const std::string& label);
+
   // The resolved configuration as TOML, each value with its origin as a comment. Reading it back gives equal
   // values.
   std::string to_toml() const;

@@ -27,7 +27,7 @@ struct Arguments {
 
   AllReduceOptions all_reduce() const {
     return {.strategy = strategy == "ring" ? Strategy::ring : Strategy::two_phase,
-            .codec = codec == "bf16" ? codec::make_bf16() : codec::make_none(),
+            .codec = codec == "bf16" ? codec::built_in_codecs().make("bf16") : codec::make_none(),
             .mean = true,
             .parts = parts};
   }

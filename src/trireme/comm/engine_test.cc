@@ -28,7 +28,7 @@ std::string message_of(const std::function<void()>& body, ErrorCode code) {
 // Buckets are started in another order on every rank, over and over.
 TEST(Engine, RunsManyOperationsInAnyOrder) {
   constexpr int kBuckets = 12, kSteps = 20;
-  for (const auto& codec : {codec::make_none(), codec::make_bf16()}) {
+  for (const auto& codec : {codec::make_none(), codec::built_in_codecs().make("bf16")}) {
     run_ranks(3, {.loopback = {.shuffle_seed = 5}, .queue_seed = 6}, [&](Group& group, Engine&) {
       std::vector<std::vector<float>> data;
       std::vector<std::unique_ptr<Operation>> operations;
@@ -185,7 +185,7 @@ TEST(Engine, NamesBothSizesWhenRanksDisagree) {
 TEST(Engine, CountsCodecTimeAndTracesPrimitives) {
   run_ranks(2, {}, [](Group& group, Engine& engine) {
     std::vector<float> data(1 << 16);
-    group.all_reduce(view_of(data), {.codec = codec::make_bf16()});
+    group.all_reduce(view_of(data), {.codec = codec::built_in_codecs().make("bf16")});
     EXPECT_GT(engine.take_times().codec_s, 0);
     EXPECT_EQ(engine.take_times().codec_s, 0);
     EXPECT_EQ(engine.transport().traffic().bytes_sent,
@@ -195,7 +195,7 @@ TEST(Engine, CountsCodecTimeAndTracesPrimitives) {
   Tracer tracer(steady_clock());
   run_ranks(2, {.engine = {.tracer = &tracer}}, [](Group& group, Engine&) {
     std::vector<float> data(16);
-    group.all_reduce(view_of(data), {.codec = codec::make_bf16()});
+    group.all_reduce(view_of(data), {.codec = codec::built_in_codecs().make("bf16")});
   });
   const std::string json = tracer.to_json();
   for (const char* part :

@@ -34,7 +34,7 @@ std::vector<Case> cases(int ranks) {
   std::vector<Case> list;
   for (const int64_t n : sizes) {
     for (const auto strategy : {Strategy::ring, Strategy::two_phase}) {
-      for (const auto& codec : {codec::make_none(), codec::make_bf16()}) {
+      for (const auto& codec : {codec::make_none(), codec::built_in_codecs().make("bf16")}) {
         for (const int parts : {1, n % 2 == 0 ? 2 : 5}) {
           list.push_back({n, {strategy, codec, (n / 2 + parts) % 2 == 0, parts}});
         }

@@ -154,7 +154,7 @@ void Run::apply(int32_t t, const Task& task) {
     const uint64_t place = uint64_t{description_.channel} << 32 | description_.item;
     const uint64_t seed =
         mix(mix(step_, place), static_cast<uint64_t>(engine_->transport.rank()), static_cast<uint64_t>(t));
-    const size_t used = codec.encode(floats(from), to, seed);
+    const size_t used = codec.encode(floats(from), to, {.seed = seed});
     TRIREME_CHECK(used == to.size(), "codec ", codec.name(), " made ", used, " of ", to.size(), " bytes");
   } else if (task.primitive == Primitive::decode) {
     if (is_wire(task.from))

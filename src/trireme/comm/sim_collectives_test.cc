@@ -47,7 +47,7 @@ TEST(SimCollectives, RingTakesItsAnalyticTime) {
     const int64_t elements = 60'000;  // divisible by every n
     const double hop = 4.0 * static_cast<double>(elements) / n / 1e8 + 1e-3;
     EXPECT_NEAR(all_reduce_seconds(n, elements, {}, link), 2 * (n - 1) * hop, 1e-6);
-    EXPECT_NEAR(all_reduce_seconds(n, elements, {.codec = codec::make_bf16()}, link),
+    EXPECT_NEAR(all_reduce_seconds(n, elements, {.codec = codec::built_in_codecs().make("bf16")}, link),
                 2 * (n - 1) * (hop - 2.0 * static_cast<double>(elements) / n / 1e8), 1e-6);
   }
 }

@@ -212,7 +212,7 @@ void Trainer::build_optimizer() {
                               .bucket_bytes = config_.sync.bucket_bytes.value,
                               .first_bucket_bytes = config_.sync.first_bucket_bytes.value};
   if (const std::string codec = codec_name(config_); codec != "none")
-    options.codec = context_.codecs->find(codec);
+    options.codec = context_.codecs->make(codec);
   sync_ = std::make_unique<GradientSync>(*group_, trained_, options);
 }
 

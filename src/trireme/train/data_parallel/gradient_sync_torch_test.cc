@@ -110,7 +110,7 @@ TEST_P(GradientSyncTest, EqualsTheReferenceMeanOverRanksAndMicroBatches) {
   on_ranks(c.ranks, [&](comm::Group& group) {
     const Tensors parameters = mixed_parameters();
     GradientSyncOptions options{.strategy = c.strategy, .bucket_bytes = 300, .first_bucket_bytes = 80};
-    if (c.bf16) options.codec = codec::make_bf16();
+    if (c.bf16) options.codec = codec::built_in_codecs().make("bf16");
     GradientSync sync(group, named(parameters), options);
     for (int step = 0; step < 3; ++step) {
       for (int m = 0; m < c.micro_batches; ++m) {
