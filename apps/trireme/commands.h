@@ -20,13 +20,13 @@ std::function<int()> setup_serve(CLI::App& app);
 std::function<int()> setup_stats(CLI::App& app);
 std::function<int()> setup_codec(CLI::App& app);
 
-inline constexpr std::array<Command, 5> kCommands{{
+inline constexpr auto kCommands = std::to_array<Command>({
     {"train", "train a model file on data, on this machine or as one rank of several", setup_train},
     {"serve", "answer requests for models over HTTP, as the Open Inference Protocol says", setup_serve},
     {"report", "one HTML page that shows runs side by side", setup_report},
     {"doctor", "check this machine, its network and its peers", setup_doctor},
     {"stats", "means, covariances, regressions and matrices from dithered bits", setup_stats},
     {"codec", "list the gradient codecs and try them on files", setup_codec},
-}};
+});
 
 }  // namespace trireme::app

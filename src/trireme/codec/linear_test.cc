@@ -102,7 +102,8 @@ TEST(LowRank, FeedbackSendsEverythingInTheEnd) {
     std::vector<double> missing(n);
     for (auto& r : ranks) {
       size_t at = 0;
-      for (const auto& part : r->state().at("residual"))
+      const auto state = r->state();
+      for (const auto& part : state.at("residual"))
         for (const float v : part) missing[at++] += v / 3.0;
     }
     double whole = 0, left = 0;

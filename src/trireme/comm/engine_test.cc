@@ -138,7 +138,8 @@ class BrokenCodec : public codec::Codec {
   std::string_view name() const override { return "broken"; }
   codec::Traits traits() const override { return {}; }
   size_t wire_bound(size_t elements) const override { return elements; }
-  size_t encode(std::span<const float> in, std::span<std::byte>, uint64_t) const override {
+  size_t encode(std::span<const float> in, std::span<std::byte>, const codec::Call&,
+                codec::State) const override {
     return in.size();
   }
   void decode(std::span<const std::byte>, std::span<float>) const override {
@@ -188,9 +189,9 @@ TEST(Engine, CountsCodecTimeAndTracesPrimitives) {
     group.all_reduce(view_of(data), {.codec = codec::built_in_codecs().make("bf16")});
     EXPECT_GT(engine.take_times().codec_s, 0);
     EXPECT_EQ(engine.take_times().codec_s, 0);
-    EXPECT_EQ(engine.transport().traffic().bytes_sent,
-              1 << 17);  // 2(n-1)/n of the tensor, two bytes an element
-    EXPECT_EQ(engine.transport().traffic().bytes_received, 1 << 17);
+    // 2(n-1)/n of the tensor, two bytes an element, and a header for each of two payloads.
+    EXPECT_EQ(engine.transport().traffic().bytes_sent, (1 << 17) + 16);
+    EXPECT_EQ(engine.transport().traffic().bytes_received, (1 << 17) + 16);
   });
   Tracer tracer(steady_clock());
   run_ranks(2, {.engine = {.tracer = &tracer}}, [](Group& group, Engine&) {
