@@ -231,6 +231,17 @@ def test_resume_on_another_number_of_ranks(tmp_path, text_config):
     assert_close(back, whole[16:])
 
 
+def test_resume_with_several_ranks_repeats_the_run_bit_for_bit(tmp_path, text_config):
+    """Sums of three numbers depend on their order, and so on the buckets, which the first step only learns."""
+    config, small = text_config(checkpoint_every=8), {"sync__bucket_bytes": 20000, "sync__first_bucket_bytes": 3000}
+    whole = train(config, tmp_path / "whole", 3, **small)
+    resumed = train(config, tmp_path / "again", 3, words=["--resume", tmp_path / "whole/checkpoints/step_8"], **small)
+    assert resumed == whole[8:]
+    for name in ("model", "optimizer"):
+        ends = [tmp_path / run / f"checkpoints/step_{STEPS}/{name}.safetensors" for run in ("whole", "again")]
+        assert ends[0].read_bytes() == ends[1].read_bytes(), name
+
+
 def test_ranks_without_a_folder_of_their_own_write_nothing(tmp_path, text_config):
     config = text_config(steps=2)
 

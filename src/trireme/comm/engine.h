@@ -43,6 +43,9 @@ struct EngineTimes {
 class Operation {
  public:
   virtual ~Operation() = default;
+  // Other memory for slot 0 from the next start on: as large and aligned as the one described, and outliving
+  // that run. Each rank for itself; not while it runs.
+  virtual void use(void* data) = 0;
   // `step` numbers the messages and seeds random codecs; the same on all ranks. Not started again before wait
   // returned.
   virtual void start(uint32_t step, int priority) = 0;

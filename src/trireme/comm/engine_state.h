@@ -18,6 +18,7 @@ class Run final : public Operation {
   Run(std::shared_ptr<EngineState> engine, Engine::Description description);
   ~Run() override;
 
+  void use(void* data) override;
   void start(uint32_t step, int priority) override;
   bool done() const override;
   void wait() override;

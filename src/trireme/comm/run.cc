@@ -81,6 +81,12 @@ transport::MessageId Run::message(int32_t t) const {
   return {description_.channel, step_, description_.item, task(t).part};
 }
 
+void Run::use(void* data) {
+  std::lock_guard lock(mutex_);
+  TRIREME_CHECK(!running_, description_.name, " got other memory while it ran");
+  slots_[0] = static_cast<std::byte*>(data);
+}
+
 void Run::start(uint32_t step, int priority) {
   {
     std::lock_guard lock(mutex_);

@@ -87,9 +87,11 @@ void SyncOptions::list(OptionList& o) {
         "add what the codec lost to the next gradient; auto: where the codec needs it")
       .one_of({"auto", "false"});
   o.add("min_bytes", min_bytes, "groups of gradients (bucket_bytes) smaller than this travel without codec");
-  o.add("bucket_bytes", bucket_bytes, "gradients are sent in groups of about this size").at_least(1);
+  o.add("bucket_bytes", bucket_bytes,
+        "small gradients are sent in groups of about this size, large ones alone")
+      .at_least(1);
   o.add("first_bucket_bytes", first_bucket_bytes,
-        "size of the first group: smaller, so that sending starts early")
+        "size of the first and last group: small, so that sending starts and ends early")
       .at_least(1);
 }
 

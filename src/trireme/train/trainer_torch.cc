@@ -14,6 +14,7 @@
 #include <array>
 #include <cmath>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
@@ -74,6 +75,22 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
+// The checkpoint's order of readiness as indices, so that a resumed run adds the same numbers in the same
+// order from its first step on. Empty where it was not recorded or other parameters are trained now.
+std::vector<uint64_t> ready_order(const std::vector<NamedParameter>& trained, const std::string& names) {
+  if (names.empty()) return {};
+  std::map<std::string, uint64_t> index;
+  for (const NamedParameter& p : trained) index.emplace(p.name, index.size());
+  std::vector<uint64_t> order;
+  for (const auto& name : nlohmann::json::parse(names)) {
+    const auto found = index.find(name.is_string() ? name.get<std::string>() : "");
+    if (found == index.end()) return {};
+    order.push_back(found->second);
+    index.erase(found);
+  }
+  return index.empty() ? order : std::vector<uint64_t>{};
+}
+
 // One rank of one run.
 class Trainer {
  public:
@@ -86,6 +103,7 @@ class Trainer {
   void build_model();
   void build_optimizer();
   void restore();
+  void build_sync();
   void restore_model(const Checkpoint& checkpoint);
   void open_files();
 
@@ -129,10 +147,11 @@ class Trainer {
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<GradientSync> sync_;
 
-  int64_t done_steps_ = 0;  // steps behind us, those of resumed runs included
-  int64_t samples_ = 0;     // global samples consumed
-  std::string bad_tensor_;  // this rank's loss is not finite: why
-  bool stop_ = false;       // some rank was asked to stop
+  std::string ready_names_;  // JSON list, from the checkpoint; see ready_order
+  int64_t done_steps_ = 0;   // steps behind us, those of resumed runs included
+  int64_t samples_ = 0;      // global samples consumed
+  std::string bad_tensor_;   // this rank's loss is not finite: why
+  bool stop_ = false;        // some rank was asked to stop
 
   std::optional<fs::path> out_;  // empty: this rank writes nothing
   std::unique_ptr<RunFiles> files_;
@@ -172,6 +191,7 @@ Trainer::Trainer(const Config& config, const RankContext& context)
   build_model();
   build_optimizer();
   restore();
+  build_sync();
   open_files();
 }
 
@@ -207,13 +227,6 @@ void Trainer::build_optimizer() {
   std::vector<OptimParameter> parameters;
   for (const NamedParameter& p : trained_) parameters.push_back({p.name, p.tensor});
   optimizer_ = make_optimizer(config_.optim, std::move(parameters));
-  GradientSyncOptions options{.strategy = strategy_,
-                              .min_bytes = config_.sync.min_bytes.value,
-                              .bucket_bytes = config_.sync.bucket_bytes.value,
-                              .first_bucket_bytes = config_.sync.first_bucket_bytes.value};
-  if (const std::string codec = codec_name(config_); codec != "none")
-    options.codec = context_.codecs->make(codec);
-  sync_ = std::make_unique<GradientSync>(*group_, trained_, options);
 }
 
 // Parameters and the buffers that belong to the state dict.
@@ -260,6 +273,7 @@ void Trainer::restore() {
     restore_model(c);
     optimizer_->load_state(c.optimizer);
     position = {c.step, c.samples};
+    if (const auto order = c.extra.find("ready_order"); order != c.extra.end()) ready_names_ = order->second;
     if (c.seed != static_cast<uint64_t>(config_.train.seed)) {
       log::warning(cat("train.seed = ", config_.train.seed, ", but the checkpoint was made with ", c.seed,
                        ": data order and dropout differ from here on"));
@@ -272,6 +286,7 @@ void Trainer::restore() {
   group_->broadcast(std::as_writable_bytes(std::span(position)), 0);
   done_steps_ = position[0];
   samples_ = position[1];
+  ready_names_ = broadcast_text(*group_, ready_names_, 0);
   std::vector<at::Tensor> tensors = buffers();
   for (const graph::Parameter& p : executor_->parameters()) tensors.push_back(p.tensor);
   if (done_steps_ > 0) {
@@ -284,6 +299,17 @@ void Trainer::restore() {
     fail(ErrorCode::usage, "train.steps = ", config_.train.steps, ", but the checkpoint is at step ",
          done_steps_, " already: raise train.steps to go on");
   }
+}
+
+void Trainer::build_sync() {
+  GradientSyncOptions options{.strategy = strategy_,
+                              .min_bytes = config_.sync.min_bytes.value,
+                              .bucket_bytes = config_.sync.bucket_bytes.value,
+                              .first_bucket_bytes = config_.sync.first_bucket_bytes.value};
+  if (const std::string codec = codec_name(config_); codec != "none")
+    options.codec = context_.codecs->make(codec);
+  options.ready_order = ready_order(trained_, ready_names_);
+  sync_ = std::make_unique<GradientSync>(*group_, trained_, options);
 }
 
 // Rank 0 writes, and of the others the first one that was given a folder.
@@ -380,7 +406,7 @@ void Trainer::apply_gradients(double lr_factor, StepMetrics& metrics) {
   };
   for (size_t b = 0; b < sync_->buckets(); ++b) {
     metrics.exposed_comm_s += sync_->wait(b);
-    gradients[b] = sync_->gradients(b);
+    gradients[b] = sync_->take_gradients(b);
     if (limit == 0) update(b);  // while later buckets still travel
   }
   if (limit == 0) return;
@@ -493,6 +519,11 @@ void Trainer::save(int64_t step) {
     for (const graph::Parameter* p : persistent()) {
       c.model[p->name] = p->tensor.detach();
       for (const std::string& alias : p->aliases) c.tied[alias] = p->name;
+    }
+    if (const auto order = sync_->ready_order(); !order.empty()) {
+      std::vector<std::string> names;
+      for (const uint64_t i : order) names.push_back(trained_[i].name);
+      c.extra["ready_order"] = nlohmann::json(names).dump();
     }
     c.extra["config"] = nlohmann::json(context_.resolved_config).dump();
     save_checkpoint(*out_ / "checkpoints", c, config_.train.keep_last);

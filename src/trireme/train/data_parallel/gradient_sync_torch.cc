@@ -19,19 +19,30 @@
 namespace trireme::train {
 
 std::vector<std::vector<size_t>> plan_buckets(const std::vector<int64_t>& bytes,
-                                              const std::vector<size_t>& order, int64_t first_bucket_bytes,
-                                              int64_t bucket_bytes) {
+                                              const std::vector<size_t>& order, const BucketLimits& limits) {
   std::vector<std::vector<size_t>> buckets;
-  int64_t filled = 0;
+  std::vector<size_t> open;
+  int64_t passed = 0;  // bytes that became ready since `open` began
+  const auto close = [&] {
+    if (!open.empty()) buckets.push_back(std::exchange(open, {}));
+    passed = 0;
+  };
+  int64_t rest = 0;  // bytes from here to the end
+  for (const size_t i : order) rest += bytes.at(i);
   for (const size_t i : order) {
-    const int64_t limit = buckets.size() <= 1 ? first_bucket_bytes : bucket_bytes;
-    if (buckets.empty() || (filled > 0 && filled + bytes.at(i) > limit)) {
-      buckets.emplace_back();
-      filled = 0;
+    if (passed > 0 && passed + bytes[i] > (buckets.empty() ? limits.first : limits.others)) close();
+    // The last bucket begins where what remains fits it.
+    if (rest <= limits.first && rest + passed > limits.first) close();
+    rest -= bytes[i];
+    if (bytes[i] >= limits.alone) {
+      buckets.push_back({i});
+      if (!open.empty()) passed += bytes[i];
+    } else {
+      open.push_back(i);
+      passed += bytes[i];
     }
-    buckets.back().push_back(i);
-    filled += bytes.at(i);
   }
+  close();
   return buckets;
 }
 
@@ -55,16 +66,18 @@ at::Tensor real_view(const at::Tensor& t) {
   return t.is_complex() ? at::view_as_real(t) : t;
 }
 
-// The part of a bucket that one parameter's gradient fills, and what happened to it in this step.
+// Where one parameter's gradient is, and what happened to it in this step.
 struct Slot {
   size_t bucket = 0;
-  at::Tensor values;     // float32 view of the bucket, in the parameter's layout; complex numbers as pairs
+  int64_t offset = 0;    // of its part of the bucket's memory
+  at::Tensor values;     // float32, in the parameter's layout, complex numbers as pairs; undefined once taken
   bool filled = false;   // has a gradient of this step
   bool arrived = false;  // fired in the running backward
 };
 
 struct Bucket {
   std::vector<size_t> members;
+  int64_t elements = 0;
   at::Tensor memory;
   std::unique_ptr<comm::Operation> all_reduce;  // null for a bucket without elements
   size_t pending = 0;                           // members that the last backward has not reached yet
@@ -91,8 +104,9 @@ struct GradientSync::State {
   bool last = false;
 
   // Readiness in the first step's last backward; buckets follow it from the second step on.
-  std::vector<size_t> ready_order;
-  bool learned = false, any_step = false;
+  std::vector<size_t> ready_order;  // this rank's
+  std::vector<uint64_t> order;      // agreed, of all parameters; empty: not yet learned
+  bool any_step = false;
 
   // kMaxScalars numbers, then one flag per parameter: 1 where this rank has a gradient.
   at::Tensor scalars;
@@ -104,7 +118,8 @@ struct GradientSync::State {
 
   void make_buckets(const std::vector<size_t>& order);
   void make_bucket(size_t index);
-  std::vector<size_t> agreed_order();
+  at::Tensor home(size_t index);
+  void agree_on_order();
   void begin_step();
   void arrive(size_t index, const at::Tensor& parameter);
   void start(size_t bucket);
@@ -133,23 +148,35 @@ at::Tensor view_as_gradient(const at::Tensor& memory, int64_t offset, const at::
 
 }  // namespace
 
+// Whether `gradient` can serve as the place where the mean is made: nothing else sees its memory (views of
+// one storage reach several parameters through add, cat and the like), and it lies as the parameter does.
+bool can_travel(const at::Tensor& gradient, const at::Tensor& parameter) {
+  const at::Tensor like = real_view(parameter.detach());
+  const bool as_parameter =
+      like.is_non_overlapping_and_dense() ? gradient.strides() == like.strides() : gradient.is_contiguous();
+  return gradient.scalar_type() == at::kFloat && gradient.device().is_cpu() && as_parameter &&
+         gradient.sizes() == like.sizes() && gradient.storage().use_count() == 1;
+}
+
 void GradientSync::State::make_bucket(size_t index) {
   Bucket& b = buckets[index];
-  int64_t elements = 0;
-  for (const size_t i : b.members) elements += real_view(parameters[i].tensor).numel();
-  b.memory = at::zeros({elements}, at::kFloat);
-  int64_t offset = 0;
   for (const size_t i : b.members) {
-    const at::Tensor parameter = parameters[i].tensor.detach();
-    slots[i] = {.bucket = index, .values = view_as_gradient(b.memory, offset, parameter)};
-    offset += real_view(parameter).numel();
+    slots[i] = {.bucket = index, .offset = b.elements};
+    b.elements += real_view(parameters[i].tensor).numel();
   }
-  if (elements == 0) return;
-  const int64_t bytes = elements * static_cast<int64_t>(sizeof(float));
+  b.memory = at::empty({b.elements}, at::kFloat);  // of one that travels alone, untouched until it is needed
+  if (b.elements == 0) return;
+  const int64_t bytes = b.elements * static_cast<int64_t>(sizeof(float));
   comm::AllReduceOptions all_reduce{.strategy = options.strategy, .mean = true};
   if (bytes >= options.min_bytes) all_reduce.codec = options.codec;
   all_reduce.parts = static_cast<int>(std::clamp<int64_t>(bytes / group.size() / kPieceBytes, 1, kMaxPieces));
   b.all_reduce = group.prepare_all_reduce(cat("bucket ", index), tensor::view_of(b.memory), all_reduce);
+}
+
+// The parameter's part of its bucket's memory.
+at::Tensor GradientSync::State::home(size_t index) {
+  Bucket& b = buckets[slots[index].bucket];
+  return view_as_gradient(b.memory, slots[index].offset, parameters[index].tensor.detach());
 }
 
 void GradientSync::State::make_buckets(const std::vector<size_t>& order) {
@@ -158,28 +185,28 @@ void GradientSync::State::make_buckets(const std::vector<size_t>& order) {
     bytes.push_back(real_view(p.tensor.detach()).numel() * static_cast<int64_t>(sizeof(float)));
   buckets.clear();
   slots.assign(parameters.size(), {});
-  for (auto& members : plan_buckets(bytes, order, options.first_bucket_bytes, options.bucket_bytes)) {
+  const BucketLimits limits{options.first_bucket_bytes, options.bucket_bytes, options.alone_bytes};
+  for (auto& members : plan_buckets(bytes, order, limits)) {
     buckets.push_back({.members = std::move(members)});
   }
   for (size_t b = 0; b < buckets.size(); ++b) make_bucket(b);
 }
 
 // Rank 0's order of readiness, then the parameters that it did not use, last layer first.
-std::vector<size_t> GradientSync::State::agreed_order() {
+void GradientSync::State::agree_on_order() {
   std::vector<bool> listed(parameters.size());
-  std::vector<uint64_t> order(ready_order.begin(), ready_order.end());
+  order.assign(ready_order.begin(), ready_order.end());
   for (const size_t i : ready_order) listed[i] = true;
   for (size_t i = parameters.size(); i-- > 0;) {
     if (!listed[i]) order.push_back(i);
   }
   group.broadcast(std::as_writable_bytes(std::span(order)), 0);
-  return {order.begin(), order.end()};
 }
 
 void GradientSync::State::begin_step() {
-  if (any_step && !learned) {
-    learned = true;
-    make_buckets(agreed_order());
+  if (any_step && order.empty()) {
+    agree_on_order();
+    make_buckets({order.begin(), order.end()});
   }
   any_step = true;
   for (Slot& s : slots) s.filled = false;
@@ -195,12 +222,15 @@ void GradientSync::State::arrive(size_t index, const at::Tensor& parameter) {
   const at::Tensor gradient = real_view(dense(std::exchange(parameter.mutable_grad(), at::Tensor())));
   if (slot.filled) {
     slot.values.add_(gradient.to(slot.values.options()));
+  } else if (buckets[slot.bucket].members.size() == 1 && can_travel(gradient, parameter)) {
+    slot.values = gradient;
   } else {
+    slot.values = home(index);
     slot.values.copy_(gradient);
   }
   slot.filled = slot.arrived = true;
   if (!last) return;
-  if (!learned) ready_order.push_back(index);
+  if (order.empty()) ready_order.push_back(index);
   if (--buckets[slot.bucket].pending == 0) start(slot.bucket);
 }
 
@@ -209,7 +239,10 @@ void GradientSync::State::start(size_t bucket) {
   b.started = true;
   // Earlier buckets are waited for first. The scalars go before all: they are small and tell the optimizer
   // what to skip.
-  if (b.all_reduce) b.all_reduce->start(step, static_cast<int>(bucket) + 1);
+  if (!b.all_reduce) return;
+  b.all_reduce->use(b.members.size() == 1 ? slots[b.members[0]].values.mutable_data_ptr()
+                                          : b.memory.mutable_data_ptr());
+  b.all_reduce->start(step, static_cast<int>(bucket) + 1);
 }
 
 double GradientSync::State::finish_scalars() {
@@ -230,13 +263,18 @@ GradientSync::GradientSync(comm::Group& group, std::vector<NamedParameter> param
                            const GradientSyncOptions& options)
     : state_(std::make_unique<State>(group, std::move(parameters), options)) {
   State& s = *state_;
-  std::vector<size_t> order(s.parameters.size());
-  std::iota(order.rbegin(), order.rend(), size_t{0});
+  std::vector<size_t> order(options.ready_order.begin(), options.ready_order.end());
+  if (order.empty()) {
+    order.resize(s.parameters.size());
+    std::iota(order.rbegin(), order.rend(), size_t{0});
+  }
+  TRIREME_CHECK(order.size() == s.parameters.size(), "an order of readiness of ", order.size());
   if (s.local) {
     s.buckets.push_back({.members = order});
     s.local_gradients.resize(order.size());
     return;
   }
+  s.order = options.ready_order;
   s.make_buckets(order);
   const auto flags = static_cast<int64_t>(kMaxScalars + order.size());
   s.scalars = at::zeros({flags}, at::kFloat);
@@ -280,8 +318,8 @@ void GradientSync::end_backward(std::span<const double> scalars) {
   std::fill_n(std::copy(scalars.begin(), scalars.end(), values), kMaxScalars - scalars.size(), 0.0F);
   for (size_t i = 0; i < s.slots.size(); ++i) values[kMaxScalars + i] = s.slots[i].filled ? 1 : 0;
   s.scalar_mean->start(s.step, 0);
-  for (Slot& slot : s.slots) {
-    if (!slot.filled) slot.values.zero_();
+  for (size_t i = 0; i < s.slots.size(); ++i) {
+    if (!s.slots[i].filled) (s.slots[i].values = s.home(i)).zero_();
   }
   for (size_t b = 0; b < s.buckets.size(); ++b) {
     if (!s.buckets[b].started) s.start(b);
@@ -314,21 +352,26 @@ const std::vector<size_t>& GradientSync::members(size_t bucket) const {
   return state_->buckets.at(bucket).members;
 }
 
-std::vector<at::Tensor> GradientSync::gradients(size_t bucket) const {
-  const State& s = *state_;
+std::vector<at::Tensor> GradientSync::take_gradients(size_t bucket) {
+  State& s = *state_;
   std::vector<at::Tensor> all;
   for (const size_t i : members(bucket)) {
     if (s.local) {
-      all.push_back(s.local_gradients[i]);
+      all.push_back(std::move(s.local_gradients[i]));
     } else if (!s.used_anywhere(i)) {
       all.emplace_back();
     } else {
       const at::Tensor& parameter = s.parameters[i].tensor;
-      const at::Tensor values = s.slots[i].values.to(real_view(parameter.detach()).options());
+      const at::Tensor values =
+          std::exchange(s.slots[i].values, {}).to(real_view(parameter.detach()).options());
       all.push_back(parameter.is_complex() ? at::view_as_complex(values) : values);
     }
   }
   return all;
+}
+
+std::vector<uint64_t> GradientSync::ready_order() const {
+  return state_->order;
 }
 
 }  // namespace trireme::train

@@ -3,9 +3,10 @@
 // starts its all-reduce, and the mean comes back bit-identical on all ranks. Bucket order is the order of
 // readiness, learned in the first step and agreed with rank 0.
 //
-// Bucket memory is float32 on the CPU, whatever the parameters' type and device: sums stay precise for bf16,
-// and float64 loses precision only on the wire. In a group of one (and with Strategy::off) nothing is copied:
-// gradients go from autograd straight to gradients().
+// A large gradient travels alone and straight out of the memory that autograd gave it, where that is float32
+// on the CPU and nobody else's; the mean comes back there. The others are copied into their bucket's memory,
+// which is float32 on the CPU whatever the parameters' type and device: sums stay precise for bf16, and
+// float64 loses precision only on the wire. In a group of one (and with Strategy::off) nothing is copied.
 #include <ATen/core/Tensor.h>
 
 #include <memory>
@@ -27,14 +28,22 @@ struct GradientSyncOptions {
   codec::CodecPtr codec;  // of every bucket; null: float32
   int64_t min_bytes = 0;  // smaller buckets travel without codec
   int64_t bucket_bytes = 5'000'000;
-  int64_t first_bucket_bytes = 1'000'000;
+  int64_t first_bucket_bytes = 1'000'000;  // of the last one too
+  int64_t alone_bytes = 500'000;           // a gradient of this size is a bucket of its own
+  // Parameters in the order in which earlier steps of the same run made them ready; empty: to be learned.
+  std::vector<uint64_t> ready_order;
 };
 
-// Parameters (by index) in the given order, cut into buckets: a bucket closes before it would exceed its
-// limit; the first one has a limit of its own. `bytes` is by parameter.
+struct BucketLimits {
+  int64_t first, others, alone;  // bytes
+};
+// Parameters (by index) in the order in which they become ready, cut into buckets that are listed in the
+// order in which they fill. One of `alone` bytes or more is a bucket of its own. The others join until so
+// many bytes have become ready since their bucket began, alone ones included, that waiting would idle the
+// link. The first bucket is small, so that traffic begins early, and so is the last, which nothing can hide.
+// A function of sizes and order alone: equal buckets give equal sums, run after run. `bytes` is by parameter.
 std::vector<std::vector<size_t>> plan_buckets(const std::vector<int64_t>& bytes,
-                                              const std::vector<size_t>& order, int64_t first_bucket_bytes,
-                                              int64_t bucket_bytes);
+                                              const std::vector<size_t>& order, const BucketLimits& limits);
 
 class GradientSync {
  public:
@@ -62,9 +71,11 @@ class GradientSync {
   size_t buckets() const;
   // Parameters of bucket b (indices into the constructor's list), and after wait(b) their mean gradients in
   // the parameters' type, shape and device; undefined where no rank had a gradient. They may share the
-  // bucket's memory, which the next step overwrites, and may be changed in place.
+  // bucket's memory, which the next step overwrites, and may be changed in place. Taken once a step.
   const std::vector<size_t>& members(size_t bucket) const;
-  std::vector<at::Tensor> gradients(size_t bucket) const;
+  std::vector<at::Tensor> take_gradients(size_t bucket);
+  // See GradientSyncOptions; empty before the second step.
+  std::vector<uint64_t> ready_order() const;
 
  private:
   struct State;

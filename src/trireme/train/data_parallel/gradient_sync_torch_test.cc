@@ -62,7 +62,7 @@ Tensors collect(GradientSync& sync, size_t parameters) {
   std::vector<int> seen(parameters);
   for (size_t b = 0; b < sync.buckets(); ++b) {
     EXPECT_GE(sync.wait(b), 0);
-    const Tensors gradients = sync.gradients(b);
+    const Tensors gradients = sync.take_gradients(b);
     for (size_t k = 0; k < gradients.size(); ++k) {
       all[sync.members(b)[k]] = gradients[k];
       ++seen[sync.members(b)[k]];
@@ -77,6 +77,7 @@ struct Case {
   int ranks = 2, micro_batches = 1;
   comm::Strategy strategy = comm::Strategy::ring;
   bool bf16 = false;
+  int64_t alone_bytes = 10'000;  // 40: most gradients are buckets of their own
   std::string name;
 };
 class GradientSyncTest : public testing::TestWithParam<Case> {};
@@ -109,7 +110,8 @@ TEST_P(GradientSyncTest, EqualsTheReferenceMeanOverRanksAndMicroBatches) {
   std::vector<std::vector<Tensors>> results(c.ranks);  // rank, step, parameter
   on_ranks(c.ranks, [&](comm::Group& group) {
     const Tensors parameters = mixed_parameters();
-    GradientSyncOptions options{.strategy = c.strategy, .bucket_bytes = 300, .first_bucket_bytes = 80};
+    GradientSyncOptions options{
+        .strategy = c.strategy, .bucket_bytes = 300, .first_bucket_bytes = 80, .alone_bytes = c.alone_bytes};
     if (c.bf16) options.codec = codec::built_in_codecs().make("bf16");
     GradientSync sync(group, named(parameters), options);
     for (int step = 0; step < 3; ++step) {
@@ -153,6 +155,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{.ranks = 2, .name = "two"},
                     Case{.ranks = 3, .micro_batches = 3, .name = "three_accumulated"},
                     Case{.ranks = 4, .strategy = comm::Strategy::two_phase, .name = "four_two_phase"},
+                    Case{.ranks = 3, .micro_batches = 2, .alone_bytes = 40, .name = "three_alone"},
+                    Case{.ranks = 2, .bf16 = true, .alone_bytes = 40, .name = "two_alone_bf16"},
                     Case{.ranks = 2, .bf16 = true, .name = "two_bf16"},
                     Case{.ranks = 3,
                          .micro_batches = 2,
@@ -192,9 +196,55 @@ TEST(GradientSync, AloneGivesAutogradsOwnMemory) {
     const void* made = p.grad().const_data_ptr();
     const std::vector<double> loss{0.1};
     sync.end_backward(loss);
-    EXPECT_EQ(sync.gradients(0).at(0).const_data_ptr(), made);
+    EXPECT_EQ(sync.take_gradients(0).at(0).const_data_ptr(), made);
     EXPECT_FALSE(p.grad().defined());
     EXPECT_EQ(sync.scalar_mean(0), 0.1);
+  });
+}
+
+TEST(GradientSync, LargeGradientTravelsInAutogradsOwnMemory) {
+  on_ranks(2, [](comm::Group& group) {
+    const at::Tensor p = parameter({1000});
+    GradientSync sync(group, {{"p", p}}, {.alone_bytes = 4000});
+    sync.begin_backward(0, true, false);
+    p.mul(at::ones({1000})).sum().backward();
+    sync.begin_backward(0, false, true);
+    const void* made = nullptr;
+    p.register_hook([&](const at::Tensor& gradient) { made = gradient.const_data_ptr(); });
+    p.mul(at::ones({1000})).sum().backward();
+    sync.end_backward();
+    const at::Tensor accumulated = collect(sync, 1).at(0);
+    EXPECT_TRUE(at::equal(accumulated, at::ones({1000}).mul(2)));
+    sync.begin_backward(1, true, true);
+    p.mul(at::ones({1000})).sum().backward();
+    sync.end_backward();
+    EXPECT_EQ(collect(sync, 1).at(0).const_data_ptr(), made);
+  });
+}
+
+// Two parameters whose gradients are views of one tensor: a mean made in place would count it twice.
+TEST(GradientSync, GradientsThatShareMemoryAreCopied) {
+  on_ranks(2, [](comm::Group& group) {
+    const at::Tensor a = parameter({4, 6}), b = parameter({24}), weight = at::arange(24, at::kFloat);
+    GradientSync sync(group, named({a, b}), {.alone_bytes = 4});
+    for (uint32_t step = 0; step < 3; ++step) {
+      sync.begin_backward(step, true, true);
+      a.view({24}).add(b).mul(weight).sum().backward();
+      sync.end_backward();
+      const Tensors got = collect(sync, 2);
+      EXPECT_TRUE(at::equal(got[0], weight.view({4, 6})));
+      EXPECT_TRUE(at::equal(got[1], weight));
+    }
+  });
+}
+
+TEST(GradientSync, OrderOfReadinessMayBeGiven) {
+  on_ranks(2, [](comm::Group& group) {
+    const Tensors parameters{parameter({10}), parameter({10}), parameter({10})};
+    GradientSync sync(group, named(parameters),
+                      {.bucket_bytes = 40, .first_bucket_bytes = 40, .ready_order = {1, 2, 0}});
+    for (const size_t b : {0, 1, 2}) EXPECT_THAT(sync.members(b), ElementsAre((b + 1) % 3));
+    EXPECT_THAT(sync.ready_order(), ElementsAre(1, 2, 0));
   });
 }
 
@@ -218,11 +268,25 @@ TEST(GradientSync, LayoutFollowsTheParameter) {
 TEST(PlanBuckets, ClosesBeforeTheLimit) {
   const std::vector<int64_t> bytes{40, 40, 100, 0, 20, 60, 500, 8};
   const std::vector<size_t> order{0, 1, 2, 3, 4, 5, 6, 7};
-  EXPECT_THAT(plan_buckets(bytes, order, 50, 120),
+  EXPECT_THAT(plan_buckets(bytes, order, {50, 120, 10'000}),
               ElementsAre(ElementsAre(0), ElementsAre(1), ElementsAre(2, 3, 4), ElementsAre(5),
                           ElementsAre(6), ElementsAre(7)));
-  EXPECT_THAT(plan_buckets(bytes, {7, 0}, 1, 1000), ElementsAre(ElementsAre(7), ElementsAre(0)));
-  EXPECT_TRUE(plan_buckets(bytes, {}, 50, 120).empty());
+  EXPECT_THAT(plan_buckets(bytes, {7, 0}, {1, 1000, 1000}), ElementsAre(ElementsAre(7), ElementsAre(0)));
+  EXPECT_TRUE(plan_buckets(bytes, {}, {50, 120, 1000}).empty());
+}
+
+TEST(PlanBuckets, LargeOnesTravelAloneAndTheirBytesCountAsWaitingTime) {
+  const std::vector<int64_t> bytes{10, 500, 10, 500, 10, 10, 500, 10, 10};
+  const std::vector<size_t> order{0, 1, 2, 3, 4, 5, 6, 7, 8};
+  EXPECT_THAT(plan_buckets(bytes, order, {20, 600, 500}),
+              ElementsAre(ElementsAre(0), ElementsAre(1), ElementsAre(3), ElementsAre(2, 4, 5),
+                          ElementsAre(6), ElementsAre(7, 8)));
+}
+
+TEST(PlanBuckets, LastBucketIsSmall) {
+  const std::vector<int64_t> bytes{30, 30, 30, 30, 30};
+  EXPECT_THAT(plan_buckets(bytes, {0, 1, 2, 3, 4}, {40, 1000, 1000}),
+              ElementsAre(ElementsAre(0), ElementsAre(1, 2, 3), ElementsAre(4)));
 }
 
 }  // namespace
