@@ -96,6 +96,7 @@ bool EngineState::turn() {
     transport.cancel(*cancel_now);
   }
   for (const Command& command : batch) start_transfer(command);
+  if (cancel_now) return true;  // the wake of a join that came before it is spent: look again before sleeping
   transport.progress({outstanding_.empty() ? kNever : next_check_});
   check_timeouts();
   return true;

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <future>
+#include <mutex>
 #include <numeric>
 #include <thread>
 
@@ -56,6 +58,47 @@ TEST(Engine, RunsManyOperationsInAnyOrder) {
       }
     });
   }
+}
+
+// Its first progress() returns for several wakes at once, as any transport may.
+class SlowToWake final : public transport::Transport {
+ public:
+  std::string_view name() const override { return "slow"; }
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  void send(int, transport::MessageId, std::span<const std::byte>, transport::Completion) override {}
+  void receive(int, transport::MessageId, std::span<std::byte>, transport::Completion) override {}
+  void progress(Deadline) override {
+    if (++sleeps > 1) return;  // what would wake the second one has passed already
+    asleep.set_value();
+    std::unique_lock lock(mutex_);
+    woken_.wait(lock, [&] { return wakes_ >= 2; });
+  }
+  void wake() override {
+    std::lock_guard lock(mutex_);
+    ++wakes_;
+    woken_.notify_all();
+  }
+  void cancel(const Failure&) override {}
+  transport::Traffic traffic() const override { return {}; }
+  std::promise<void> asleep;
+  int sleeps = 0;  // read once the engine's thread has ended
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable woken_;
+  int wakes_ = 0;
+};
+
+TEST(Engine, EndsWhenFailureAndDestructionArriveTogether) {
+  SlowToWake transport;
+  const auto queue = make_cpu_queue();
+  {
+    Engine engine(transport, *queue, {});
+    transport.asleep.get_future().wait();
+    engine.cancel({ErrorCode::peer_lost, "rank 1 is gone"});
+  }
+  EXPECT_EQ(transport.sleeps, 1) << "it slept again, with nobody left to wake it";
 }
 
 constexpr RankWorld kFailing{.end_together = false};
