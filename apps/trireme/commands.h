@@ -19,6 +19,7 @@ std::function<int()> setup_doctor(CLI::App& app);
 std::function<int()> setup_serve(CLI::App& app);
 std::function<int()> setup_stats(CLI::App& app);
 std::function<int()> setup_codec(CLI::App& app);
+std::function<int()> setup_search(CLI::App& app);
 
 inline constexpr auto kCommands = std::to_array<Command>({
     {"train", "train a model file on data, on this machine or as one rank of several", setup_train},
@@ -27,6 +28,7 @@ inline constexpr auto kCommands = std::to_array<Command>({
     {"doctor", "check this machine, its network and its peers", setup_doctor},
     {"stats", "means, covariances, regressions and matrices from dithered bits", setup_stats},
     {"codec", "list the gradient codecs and try them on files", setup_codec},
+    {"search", "which machines, how many, before a deadline and within a budget", setup_search},
 });
 
 }  // namespace trireme::app

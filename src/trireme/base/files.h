@@ -1,6 +1,7 @@
 #pragma once
 // Files: read whole or mapped, written so that a crash leaves the old content or the new, never half.
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -28,6 +29,9 @@ class FileWriter {
   int fd_;
 };
 void write_file(const std::filesystem::path& path, std::string_view content);
+
+// 64-bit FNV-1a of a text: tells contents apart, no protection against intent.
+uint64_t content_hash(std::string_view text);
 
 // fsync a file or folder that others wrote.
 void sync_path(const std::filesystem::path& path);

@@ -1,6 +1,7 @@
 #include "trireme/spec/graph.h"
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 
 namespace trireme::spec {
 namespace {
@@ -162,9 +163,7 @@ uint64_t fingerprint(const Graph& graph) {
   };
   strip(bare.nodes);
   for (auto& body : bare.subgraphs) strip(body.nodes);
-  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a, 64 bits
-  for (const char c : to_json(bare)) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return hash;
+  return trireme::content_hash(to_json(bare));
 }
 
 }  // namespace trireme::spec
