@@ -94,7 +94,7 @@ def test_unknown_key_on_the_command_line(train):
     ("sync.codec", "gzip", "unknown codec 'gzip'"),
     ("sync.codec", "bf17", "did you mean 'bf16'"),
     ("shard.strategy", "full", "must be none"),
-    ("transport.kind", "loopback2", "ucx"),
+    ("transport.kind", "loopback2", "tcp"),
     ("transport.rate_limit", "fast", "not a rate"),
     ("data.kind", "csv", "must be bytes | idx | safetensors | tokens"),
     ("data.context", 100000, "data"),

@@ -1,4 +1,4 @@
-"""The wire between processes: collectives over UCX, a peer that dies, one that leaves early, idleness, namespaces."""
+"""The wires between processes: collectives, a peer that dies, one that leaves early, idleness, namespaces."""
 import json
 import os
 import re
@@ -61,21 +61,27 @@ class Ranks:
         return [json.loads(stdout) for _, stdout, _ in ends]
 
 
-TCP, ANY = ["--interface", "lo"], []
+TCP = ["--kind", "tcp", "--interface", "lo"]
+TCP_MANY = ["--kind", "tcp", "--connections", "4"]
+UCX_TCP = ["--kind", "ucx", "--interface", "lo"]
+UCX_ANY = ["--kind", "ucx"]
+WIRES = pytest.mark.parametrize("wire", [TCP, TCP_MANY, UCX_TCP, UCX_ANY],
+                                ids=["tcp", "tcp-4-connections", "ucx-tcp", "ucx-shared-memory"])
 
 
 @pytest.mark.parametrize("size,strategy,codec,words", [
-    (2, "ring", "none", TCP), (3, "two_phase", "bf16", TCP), (3, "ring", "bf16", ANY), (2, "two_phase", "none", ANY),
-    (2, "ring", "bf16", [*TCP, "--rate", "800mbit"])])
+    (2, "ring", "none", TCP), (3, "two_phase", "bf16", TCP_MANY), (4, "ring", "bf16", TCP_MANY),
+    (2, "two_phase", "none", [*TCP, "--rate", "800mbit"]), (2, "ring", "none", [*TCP[:-1], "lo,lo"]),
+    (2, "ring", "none", UCX_TCP), (3, "two_phase", "bf16", UCX_TCP), (3, "ring", "bf16", UCX_ANY)])
 def test_collectives_are_right(size, strategy, codec, words):
     with Ranks(size, "--mode", "check", "--codec", codec, "--strategy", strategy, *words) as ranks:
         assert [r["ok"] for r in ranks.results()] == [True] * size
 
 
-@pytest.mark.parametrize("interface", [TCP, ANY], ids=["tcp", "shared-memory"])
+@WIRES
 @pytest.mark.parametrize("elements", [1000, 5_000_000])
-def test_a_killed_rank_is_named_within_seconds(interface, elements):
-    with Ranks(3, "--mode", "loop", "--elements", elements, "--timeout", "60", *interface) as ranks:
+def test_a_killed_rank_is_named_within_seconds(wire, elements):
+    with Ranks(3, "--mode", "loop", "--elements", elements, "--timeout", "60", *wire) as ranks:
         for p in ranks.processes:
             assert p.stdout.readline() == "running\n"
         ranks.processes[1].send_signal(signal.SIGKILL)
@@ -90,8 +96,9 @@ def test_a_killed_rank_is_named_within_seconds(interface, elements):
     assert all("rank 1 is gone" in line for line in told), told
 
 
-def test_a_stopped_rank_is_a_timeout():
-    with Ranks(2, "--mode", "loop", "--elements", "1000", "--interface", "lo", "--timeout", "1") as ranks:
+@pytest.mark.parametrize("wire", [TCP, UCX_TCP], ids=["tcp", "ucx"])
+def test_a_stopped_rank_is_a_timeout(wire):
+    with Ranks(2, "--mode", "loop", "--elements", "1000", *wire, "--timeout", "1") as ranks:
         for p in ranks.processes:
             assert p.stdout.readline() == "running\n"
         os.kill(ranks.processes[1].pid, signal.SIGSTOP)
@@ -100,15 +107,15 @@ def test_a_stopped_rank_is_a_timeout():
         assert "rank 0: all-reduce: " in stderr and "rank 1 has waited 1" in stderr and stderr.count("\n") == 1, stderr
 
 
-@pytest.mark.parametrize("interface", [TCP, ANY], ids=["tcp", "shared-memory"])
-def test_a_rank_that_has_finished_is_not_lost(interface):
-    with Ranks(3, "--mode", "leave", "--seconds", "1", *interface) as ranks:
+@WIRES
+def test_a_rank_that_has_finished_is_not_lost(wire):
+    with Ranks(3, "--mode", "leave", "--seconds", "1", *wire) as ranks:
         assert [r["ok"] for r in ranks.results()] == [True] * 3
 
 
-@pytest.mark.parametrize("interface", [TCP, ANY], ids=["tcp", "shared-memory"])
-def test_waiting_costs_no_processor_time(interface):
-    with Ranks(2, "--mode", "idle", "--seconds", "4", *interface) as ranks:
+@WIRES
+def test_waiting_costs_no_processor_time(wire):
+    with Ranks(2, "--mode", "idle", "--seconds", "4", *wire) as ranks:
         assert all(r["cpu_s"] < 0.08 for r in ranks.results()), "more than 2 % while nothing happens"
 
 
@@ -118,13 +125,18 @@ def alone(*words):
                           env=environment(), capture_output=True, text=True, timeout=20, check=False)
 
 
-def test_a_rank_that_never_comes_is_named():
-    done = alone("--timeout", "0.5")
+KINDS = pytest.mark.parametrize("kind", ["tcp", "ucx"])
+
+
+@KINDS
+def test_a_rank_that_never_comes_is_named(kind):
+    done = alone("--kind", kind, "--timeout", "0.5")
     assert done.returncode == 1 and "rank 1 did not join within 500 ms" in done.stderr, done.stderr
 
 
-def test_an_unknown_interface_is_named():
-    done = alone("--interface", "nosuch0")
+@KINDS
+def test_an_unknown_interface_is_named(kind):
+    done = alone("--kind", kind, "--interface", "nosuch0")
     assert done.returncode == 2, done.stderr
     assert 'transport.interface = "nosuch0"' in done.stderr and "lo" in done.stderr, done.stderr
 
@@ -145,18 +157,20 @@ def lab():
     subprocess.run([tool, "down"], env=env, check=True)
 
 
-def test_between_namespaces_the_bytes_cross_the_link(lab):
+@KINDS
+def test_between_namespaces_the_bytes_cross_the_link(lab, kind):
     prefix, net = lab
-    with Ranks(2, "--mode", "bench", "--elements", "1000000", "--repeat", "5", "--interface", "net0", prefix=prefix,
+    with Ranks(2, "--mode", "bench", "--elements", "1000000", "--repeat", "5", "--kind", kind, "--interface", "net0", prefix=prefix,
                host=f"{net}.1") as ranks:
         for r in ranks.results():
             # 4 MB each way at 100 Mbit/s take 0.32 s, headers included a little more.
             assert 60 < r["float32_mbit_per_s"] < 105, r
 
 
-def test_ranks_on_different_networks_are_told(lab):
+@KINDS
+def test_ranks_on_different_networks_are_told(lab, kind):
     prefix, net = lab
-    with Ranks(2, "--timeout", "10", prefix=prefix, own=lambda r: ["--interface", ["lo", "net0"][r]],
+    with Ranks(2, "--kind", kind, "--timeout", "5", prefix=prefix, own=lambda r: ["--interface", ["lo", "net0"][r]],
                host=f"{net}.1") as ranks:
         for rank, (code, _, stderr) in enumerate(ranks.ends()):
             assert code == 1 and stderr.count("\n") == 1, stderr

@@ -182,6 +182,9 @@ int main_of(int argc, char** argv) {
   app.add_option("--repeat", a.repeat);
   app.add_option("--parts", a.parts);
   app.add_option("--seconds", a.seconds);
+  app.add_option("--kind", a.transport.kind)->check(CLI::IsMember({"tcp", "ucx"}));
+  app.add_option("--connections", a.transport.connections);
+  app.add_option("--secret-file", a.transport.secret_file);
   app.add_option("--interface", a.transport.interface_name);
   app.add_option("--rate", a.rate);
   app.add_option("--timeout", a.transport.timeout.value);

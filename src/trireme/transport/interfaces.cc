@@ -2,8 +2,10 @@
 
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <map>
@@ -12,32 +14,47 @@
 #include "trireme/base/error.h"
 
 namespace trireme::transport {
+namespace {
 
-void check_interface(const std::string& name) {
+uint32_t number(const sockaddr* address) {
+  return address == nullptr ? 0 : ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr);
+}
+
+}  // namespace
+
+std::vector<Interface> list_interfaces() {
   ifaddrs* head = nullptr;
   if (getifaddrs(&head) != 0) fail(ErrorCode::io, "cannot list network interfaces: ", std::strerror(errno));
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> list(head, freeifaddrs);
-  struct Found {
-    bool up = false, ipv4 = false;
-  };
-  std::map<std::string, Found> all;
+  std::map<std::string, Interface> all;
   for (const ifaddrs* i = list.get(); i != nullptr; i = i->ifa_next) {
-    Found& f = all[i->ifa_name];
-    f.up = f.up || (i->ifa_flags & IFF_UP) != 0;
-    f.ipv4 = f.ipv4 || (i->ifa_addr != nullptr && i->ifa_addr->sa_family == AF_INET);
+    Interface& found = all[i->ifa_name];
+    found.name = i->ifa_name;
+    found.up = found.up || (i->ifa_flags & IFF_UP) != 0;
+    found.loopback = (i->ifa_flags & IFF_LOOPBACK) != 0;
+    if (i->ifa_addr != nullptr && i->ifa_addr->sa_family == AF_INET) {
+      found.ipv4.push_back({number(i->ifa_addr), number(i->ifa_netmask)});
+    }
   }
-  const auto found = all.find(name);
+  std::vector<Interface> out;
+  for (auto& [name, found] : all) out.push_back(std::move(found));
+  return out;
+}
+
+Interface find_interface(const std::string& name) {
+  const auto all = list_interfaces();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Interface& i) { return i.name == name; });
   if (found == all.end()) {
     std::string names;
-    for (const auto& [other, f] : all) names += (names.empty() ? "" : ", ") + other;
+    for (const Interface& other : all) names += (names.empty() ? "" : ", ") + other.name;
     fail(ErrorCode::input, "transport.interface = \"", name,
          "\": no such interface here; there are: ", names);
   }
-  if (!found->second.up)
-    fail(ErrorCode::input, "transport.interface = \"", name, "\": the interface is down");
-  if (!found->second.ipv4) {
+  if (!found->up) fail(ErrorCode::input, "transport.interface = \"", name, "\": the interface is down");
+  if (found->ipv4.empty()) {
     fail(ErrorCode::input, "transport.interface = \"", name, "\": the interface has no IPv4 address");
   }
+  return *found;
 }
 
 }  // namespace trireme::transport

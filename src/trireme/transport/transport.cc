@@ -23,11 +23,14 @@ Failure size_mismatch(int peer, const MessageId& id, size_t sent, size_t expecte
 }
 
 void TransportOptions::list(OptionList& o) {
-  o.add("kind", kind, "wire between ranks: ucx, or loopback and sim for one process")
-      .one_of({"ucx", "loopback", "sim"});
-  o.add("interface", interface_name, "network interface, e.g. eth0: only that one, shared memory off")
+  o.add("kind", kind, "wire between ranks: tcp or ucx, or loopback and sim for one process")
+      .one_of({"tcp", "ucx", "loopback", "sim"});
+  o.add("interface", interface_name,
+        "network interface, e.g. eth0: only that one; tcp takes several: eth0,eth1")
       .local();
-  o.add("connections", connections, "connections per pair of ranks").at_least(1);
+  o.add("connections", connections, "connections per pair of ranks (and interface); ucx has 1")
+      .at_least(1)
+      .at_most(64);
   o.add("rate_limit", rate_limit, "limit of what this rank sends, e.g. 1gbit; 0: none");
   o.add("latency", latency, "delay added to each message, e.g. 1ms").at_most(3600);
   o.add("secret_file", secret_file, "file with the secret that ranks share").local();
@@ -37,11 +40,12 @@ void TransportOptions::list(OptionList& o) {
 std::unique_ptr<Transport> make_transport(int rank, int size, Store& store, const TransportOptions& options) {
   if (rank < 0 || rank >= size) fail(ErrorCode::usage, "rank ", rank, " is not one of ", size, " ranks");
   if (size == 1) return std::move(make_loopback(1).front());  // nobody to talk to: no network is touched
-  if (options.kind != "ucx") {
+  if (options.kind != "ucx" && options.kind != "tcp") {
     fail(ErrorCode::usage, "transport.kind = \"", options.kind, "\" joins threads of one process, not ", size,
-         " processes; use \"ucx\"");
+         " processes; use \"tcp\" or \"ucx\"");
   }
-  auto made = make_ucx(rank, size, store, options);
+  auto made =
+      options.kind == "ucx" ? make_ucx(rank, size, store, options) : make_tcp(rank, size, store, options);
   if (options.rate_limit.bytes_per_second > 0 || options.latency.value > 0) {
     made = make_paced(std::move(made), options.rate_limit, options.latency, steady_clock());
   }

@@ -123,6 +123,11 @@ class SimHold {
 // without UCX.
 std::unique_ptr<Transport> make_ucx(int rank, int size, Store& store, const TransportOptions& options);
 
+// Plain sockets, several for each pair of ranks where options.connections or several interfaces ask for it.
+// Every connection proves that it belongs to this run, by the secret of options.secret_file where one is
+// given.
+std::unique_ptr<Transport> make_tcp(int rank, int size, Store& store, const TransportOptions& options);
+
 // Holds messages back as a link of `rate_limit` and `latency` would (user-space; needs no privileges).
 std::unique_ptr<Transport> make_paced(std::unique_ptr<Transport> inner, Rate rate_limit, Seconds latency,
                                       const Clock& clock);

@@ -2,10 +2,8 @@
 // exchanges two of its own with every peer: a greeting, so that an unreachable peer is found before training
 // starts, and a farewell, so that a rank that has finished is not taken for a dead one.
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <ucp/api/ucp.h>
 #include <ucs/config/global_opts.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -19,6 +17,7 @@
 #include "trireme/base/environment.h"
 #include "trireme/transport/interfaces.h"
 #include "trireme/transport/transport.h"
+#include "trireme/transport/wake_event.h"
 
 namespace trireme::transport {
 namespace {
@@ -63,34 +62,6 @@ Worker make_worker(ucp_context* context) {
   check(ucp_worker_create(context, &params, &worker), "making a worker");
   return Worker(worker);
 }
-
-// One wake-up for poll(), from any thread.
-class WakeEvent {
- public:
-  WakeEvent() : fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-    if (fd_ < 0) fail(ErrorCode::io, "eventfd: ", std::strerror(errno));
-  }
-  ~WakeEvent() { close(fd_); }
-  WakeEvent(const WakeEvent&) = delete;
-  WakeEvent& operator=(const WakeEvent&) = delete;
-  int fd() const { return fd_; }
-  void set() {
-    if (set_.exchange(true)) return;
-    const uint64_t one = 1;
-    [[maybe_unused]] const auto written = write(fd_, &one, sizeof one);  // cannot fail below 2^64 - 1 events
-  }
-  bool take() { return set_.exchange(false); }
-  // After the descriptor woke a poll. The flag is the truth and the descriptor only a bell: at worst it rings
-  // in vain.
-  void drain() {
-    uint64_t count = 0;
-    [[maybe_unused]] const auto got = read(fd_, &count, sizeof count);
-  }
-
- private:
-  int fd_;
-  std::atomic<bool> set_ = false;
-};
 
 class Ucx : public Transport {
  public:
@@ -535,7 +506,7 @@ std::unique_ptr<Transport> make_ucx(int rank, int size, Store& store, const Tran
   if (options.connections > 1) refuse("connections", "has one connection per pair; set 1");
   if (!options.secret_file.empty())
     refuse("secret_file", "does not authenticate; leave it out on a network you trust");
-  if (!options.interface_name.empty()) check_interface(options.interface_name);
+  if (!options.interface_name.empty()) find_interface(options.interface_name);
   // A dying peer is ours to report, in one line; UCX would add its own. Its variable still turns them on.
   if (!environment("UCX_LOG_LEVEL")) ucs_global_opts_set_value("LOG_LEVEL", "fatal");
   return std::make_unique<Ucx>(rank, size, store, options);
