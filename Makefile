@@ -1,11 +1,12 @@
 # make             set up (packages, .venv) and build build/release/trireme
 # make quickstart  the above, then train a real model plain and compressed on two local processes
 # make test        the above, then every test; ends with "N passed, N failed"
+# make fuzz        what reads from connections, for 60 s (FUZZ_SECONDS) with libFuzzer
 # make bench-ddp   ours beside PyTorch DDP (needs root for network namespaces)
 PY := .venv/bin/python
 BUILD ?= build/release
 
-.PHONY: all setup build quickstart test lint bench-ddp test-cuda-wheel clean
+.PHONY: all setup build quickstart test lint fuzz bench-ddp test-cuda-wheel clean
 all: build
 
 setup:
@@ -24,6 +25,12 @@ test: build
 
 lint: setup
 	@tools/lint.sh
+
+FUZZ_SECONDS ?= 60
+fuzz: setup
+	@mkdir -p build/fuzz-corpus && cmake --preset fuzz >build/configure-fuzz.log 2>&1 || { cat build/configure-fuzz.log; exit 1; }
+	@cmake --build build/fuzz --target transport_fuzz
+	@cd build && fuzz/transport_fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -print_final_stats=1 fuzz-corpus ../tests/fuzz/corpus/transport
 
 bench-ddp: build
 	@$(PY) bench/bench_ddp.py

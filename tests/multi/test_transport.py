@@ -28,12 +28,18 @@ def without_warnings(stderr):
 class Ranks:
     """comm_run as `size` processes; whatever still runs at the end of the test is killed."""
 
-    def __init__(self, size, *words, prefix=lambda rank: [], own=lambda rank: [], host="127.0.0.1"):
-        port = free_port()
-        self.processes = [
-            subprocess.Popen([*prefix(r), str(COMM_RUN), "--rank", str(r), "--size", str(size), "--host", host,
-                              "--port", str(port), *map(str, words), *own(r)], env=environment(),
-                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for r in range(size)]
+    def __init__(self, size, *words, prefix=lambda rank: [], own=lambda rank: [], host="127.0.0.1", start=None):
+        """`own` and `prefix` give a rank's own words; `start` the ranks that start at once, by default all."""
+        self.port = free_port()
+        self.command = lambda r: [*prefix(r), str(COMM_RUN), "--rank", str(r), "--size", str(size), "--host", host,
+                                  "--port", str(self.port), *map(str, words), *map(str, own(r))]
+        self.processes = []
+        for r in range(size) if start is None else start:
+            self.start(r)
+
+    def start(self, rank):
+        self.processes.append(subprocess.Popen(self.command(rank), env=environment(), stdout=subprocess.PIPE,
+                                               stderr=subprocess.PIPE, text=True))
 
     def __enter__(self):
         return self
