@@ -1,7 +1,7 @@
 #pragma once
 // What a stranger, or a broken peer, can feed the code that reads from connections. One call is one input; it
-// must neither crash nor touch memory that is not its own, and every receive must complete exactly once. Used by
-// fuzz_test.cc (corpus and seeded mutations) and by tests/fuzz/transport_fuzz.cc (libFuzzer).
+// must neither crash nor touch memory that is not its own, and every receive must complete exactly once. Used
+// by fuzz_test.cc (corpus and seeded mutations) and by tests/fuzz/transport_fuzz.cc (libFuzzer).
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -74,7 +74,8 @@ inline void fuzz_frames(FuzzInput in) {
   inbox.end({ErrorCode::peer_lost, "the input is over"});
   for (Delivery& d : deliveries) d.done(std::move(d.status));
   TRIREME_CHECK(!inbox.outstanding(), "a receive is still outstanding");
-  TRIREME_CHECK(std::all_of(completions.begin(), completions.end(), [](int n) { return n == 1; }), "not exactly once");
+  TRIREME_CHECK(std::all_of(completions.begin(), completions.end(), [](int n) { return n == 1; }),
+                "not exactly once");
 }
 
 inline void fuzz_handshake(FuzzInput in) {

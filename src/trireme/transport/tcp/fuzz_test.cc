@@ -1,12 +1,11 @@
 // The fuzzer's corpus, and mutations of it with a fixed seed; `make fuzz` searches for more.
-#include "trireme/transport/tcp/fuzz_for_tests.h"
-
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
 #include "trireme/base/files.h"
 #include "trireme/base/rng.h"
+#include "trireme/transport/tcp/fuzz_for_tests.h"
 
 namespace trireme::transport::tcp {
 namespace {
@@ -43,11 +42,13 @@ TEST(Fuzz, MutationsAreHarmless) {
           *at ^= static_cast<uint8_t>(1 << below(8));
           break;
         case 2:
-          input.erase(at, at + std::min<std::ptrdiff_t>(input.end() - at, static_cast<std::ptrdiff_t>(1 + below(40))));
+          input.erase(at, at + std::min<std::ptrdiff_t>(input.end() - at,
+                                                        static_cast<std::ptrdiff_t>(1 + below(40))));
           break;
         default: {
           const auto& other = inputs[below(inputs.size())];
-          input.insert(at, other.begin(), other.begin() + static_cast<std::ptrdiff_t>(below(other.size() + 1)));
+          input.insert(at, other.begin(),
+                       other.begin() + static_cast<std::ptrdiff_t>(below(other.size() + 1)));
         }
       }
     }
