@@ -3,6 +3,7 @@ import json
 import os
 import socket
 import subprocess
+import time
 
 import pytest
 import torch
@@ -217,6 +218,42 @@ def test_unused_parameters_and_batch_norm(tmp_path, export):
     for name in before:
         assert torch.equal(after[name], before[name].detach()) == name.startswith("idle"), name
     assert after["norm.num_batches_tracked"] == STEPS
+
+
+class Renormalising(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Embedding(50, 4, max_norm=0.5)
+
+    def forward(self, x, y):
+        return (self.table(x).sum(1) - y).square().mean()
+
+
+def test_parameter_that_the_forward_changes_is_refused_on_several_ranks(tmp_path, export):
+    torch.manual_seed(2)
+    data = {"x": torch.randint(0, 50, (60, 3)), "y": torch.rand(60, 4)}
+    save_file(data, tmp_path / "data.safetensors")
+    graph = export(Renormalising(), {name: t[:4] for name, t in data.items()}, "renormalising")
+    config = write_config(tmp_path, graph, f'kind = "safetensors"\npath = "{tmp_path}/data.safetensors"',
+                          'kind = "sgd"\nlr = 1e-2', steps=2, check_replicas=False)
+    train(config, tmp_path / "one")
+    done = trireme("train", config, "--out", tmp_path / "two", "--nproc", 2, "--set", "train.batch_per_rank=4")
+    assert done.returncode == 2 and "parameter table.weight" in done.stderr and "max_norm" in done.stderr, done.stderr
+
+
+def test_two_runs_at_once_do_not_share_a_folder(tmp_path, text_config):
+    config = text_config(steps=1000000)
+    words = [program(), "train", config, "--out", tmp_path / "run"]
+    first = subprocess.Popen([str(w) for w in words], env=environment(), stderr=subprocess.PIPE, text=True)
+    try:
+        while not (tmp_path / "run/metrics.jsonl").exists():
+            assert first.poll() is None
+            time.sleep(0.05)
+        second = trireme("train", config, "--out", tmp_path / "run")
+        assert second.returncode == 2 and "another process is writing there" in second.stderr, second.stderr
+    finally:
+        first.terminate()
+        first.communicate(timeout=60)
 
 
 def test_resume_on_another_number_of_ranks(tmp_path, text_config):

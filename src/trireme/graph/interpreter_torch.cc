@@ -181,9 +181,25 @@ void Interpreter::wrap(const Instruction& instruction) {
   }
 }
 
+// PyTorch gives the operands of the branch not taken zero gradients, which weight decay and running averages
+// tell from none: a sum over no elements leads to each.
 void Interpreter::branch(const Instruction& instruction) {
   const size_t chosen = truth(constants(instruction)[0]) ? 0 : 1;
-  keep(instruction, run_body(*instruction.bodies[chosen], operands(instruction)));
+  const auto given = operands(instruction);
+  auto results = run_body(*instruction.bodies[chosen], given);
+  at::Tensor nothing;
+  for (const IValue& operand : given) {
+    if (!at::GradMode::is_enabled() || !operand.isTensor() || !operand.toTensor().requires_grad()) continue;
+    const at::Tensor& t = operand.toTensor();
+    const at::Tensor term = (t.dim() == 0 ? t.unsqueeze(0) : t).narrow(0, 0, 0).sum();
+    nothing = nothing.defined() ? nothing.add(term) : term;
+  }
+  for (IValue& result : results) {
+    if (!nothing.defined() || !result.isTensor() || !result.toTensor().is_floating_point()) continue;
+    result = result.toTensor().add(nothing.to(result.toTensor().options()));
+    break;
+  }
+  keep(instruction, std::move(results));
 }
 
 void Interpreter::loop(const Instruction& instruction) {

@@ -11,6 +11,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/folder_lock.h"
 
 namespace trireme::train {
 namespace {
@@ -171,12 +172,14 @@ std::vector<StepMetrics> read_metrics(const std::filesystem::path& file) {
 
 struct RunFiles::State {
   std::filesystem::path folder;
+  std::unique_ptr<FolderLock> lock;
   std::ofstream metrics;
   EventWriter events;
 };
 
 RunFiles::RunFiles(std::filesystem::path folder, int64_t first_step) {
   folder = made(std::move(folder));
+  auto lock = std::make_unique<FolderLock>(folder);
   if (first_step <= 1) remove_event_files(folder);
   // What the end of an earlier attempt left is not this one's: a run that breaks off has no summary.
   for (const char* name : {kSummary, kTrace, kReport}) std::filesystem::remove(folder / name);
@@ -184,7 +187,8 @@ RunFiles::RunFiles(std::filesystem::path folder, int64_t first_step) {
   const auto file = folder / kMetrics;
   write_file(file, kept_rows(file, first_step));
   EventWriter events(folder, first_step);
-  state_ = std::make_unique<State>(State{folder, std::ofstream(file, std::ios::app), std::move(events)});
+  state_ = std::make_unique<State>(
+      State{folder, std::move(lock), std::ofstream(file, std::ios::app), std::move(events)});
 }
 
 RunFiles::~RunFiles() = default;

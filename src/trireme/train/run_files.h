@@ -38,7 +38,8 @@ std::string to_json(const Summary& summary);
 // Appends rows; on resume, rows after `first_step - 1` of an earlier attempt are cut off first.
 class RunFiles {
  public:
-  // Creates the folder. Error(io) names the file and the cause, here and below.
+  // Creates the folder and holds it: Error(usage) when another run writes there. Error(io) names the file and
+  // the cause, here and below.
   RunFiles(std::filesystem::path folder, int64_t first_step);
   ~RunFiles();
   void add(const StepMetrics& metrics);  // metrics.jsonl and TensorBoard

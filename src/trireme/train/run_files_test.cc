@@ -193,5 +193,12 @@ TEST(EventWriter, RecordsHaveLengthAndMaskedChecksums) {
   EXPECT_EQ(content.substr(8 + 4 + 9 + 2, 13), "brain.Event:2");
 }
 
+TEST(RunFiles, TwoRunsDoNotWriteIntoOneFolder) {
+  const auto folder = std::filesystem::path(testing::TempDir()) / "run_files_two";
+  std::filesystem::remove_all(folder);
+  const RunFiles first(folder, 1);
+  EXPECT_THROW(RunFiles(folder, 1), Error);
+}
+
 }  // namespace
 }  // namespace trireme::train

@@ -120,6 +120,8 @@ class Trainer {
   Inputs training_inputs(int64_t micro) const;
   uint64_t random_seed(int64_t step, int64_t micro) const;
   void share_buffers();
+  std::vector<uint32_t> parameter_versions() const;
+  void check_unchanged(const std::vector<uint32_t>& versions) const;
   bool exchanges() const { return group_->size() > 1 && strategy_ != comm::Strategy::off; }
   std::vector<at::Tensor> buffers() const;
   std::vector<const graph::Parameter*> persistent() const;
@@ -319,8 +321,8 @@ void Trainer::open_files() {
   const auto first = std::find(folders.begin(), folders.end(), hash_text(mine)) - folders.begin();
   if (context_.rank == 0 || (!mine.empty() && first == context_.rank)) out_ = context_.out;
   if (!out_) return;
-  remove_unfinished(*out_ / "checkpoints");
   files_ = std::make_unique<RunFiles>(*out_, done_steps_ + 1);
+  remove_unfinished(*out_ / "checkpoints");
   write_file(*out_ / "config.toml", context_.resolved_config);
 }
 
@@ -357,16 +359,38 @@ uint64_t Trainer::random_seed(int64_t step, int64_t micro) const {
              static_cast<uint64_t>(context_.rank * config_.train.accumulate + micro));
 }
 
+std::vector<uint32_t> Trainer::parameter_versions() const {
+  std::vector<uint32_t> versions;
+  for (const graph::Parameter& p : executor_->parameters())
+    versions.push_back(static_cast<uint32_t>(p.tensor._version()));
+  return versions;
+}
+
+// What a forward writes into a parameter (an embedding with max_norm does) depends on the rank's own samples.
+void Trainer::check_unchanged(const std::vector<uint32_t>& versions) const {
+  if (!exchanges()) return;
+  const auto now = parameter_versions();
+  for (size_t i = 0; i < now.size(); ++i) {
+    if (now[i] == versions[i]) continue;
+    fail(ErrorCode::unsupported, config_.model.graph, ": the forward changes parameter ",
+         executor_->parameters()[i].name,
+         " itself (as an embedding with max_norm does), so that ranks would drift apart: train it on one "
+         "rank, or take that out of the model");
+  }
+}
+
 at::Tensor Trainer::forward_backward(int64_t step, int64_t micro, StepMetrics& metrics) {
   const Inputs batch = training_inputs(micro);
   at::manual_seed(random_seed(step, micro));
   Stopwatch watch;
   at::Tensor loss;
+  const auto versions = parameter_versions();
   {
     const Span span(&tracer_, "main", "forward");
     loss = executor_->run(batch, graph::Mode::train).at(loss_position_).toTensor();
   }
   metrics.forward_s += watch.lap();
+  check_unchanged(versions);
   if (!loss.requires_grad()) {
     fail(ErrorCode::input, config_.model.graph, ": the loss does not depend on any trained parameter");
   }
