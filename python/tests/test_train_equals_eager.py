@@ -387,6 +387,26 @@ def test_loss_is_the_first_scalar_whatever_stands_before_it(tmp_path):
         assert losses(trireme(config, tmp_path / name)) == pytest.approx(wanted, rel=1e-5), name
 
 
+class Choosing(torch.nn.Module):
+    """The branch not taken gets zero gradients, not none: AdamW moves its weights all the same."""
+
+    def __init__(self):
+        super().__init__()
+        self.low, self.high = torch.nn.Linear(4, 3), torch.nn.Linear(4, 3)
+
+    def forward(self, x, y):
+        chosen = torch.cond(x.sum() > 0, self.high, self.low, (x,))
+        return (chosen - y).square().mean()
+
+
+def test_branch_not_taken_has_zero_gradients(tmp_path):
+    torch.manual_seed(7)
+    module, data = Choosing(), {"x": torch.randn(40, 4), "y": torch.randn(40, 3)}
+    config = prepare(tmp_path, module, data, 'kind = "adamw"\nlr = 0.02\nweight_decay = 0.5')
+    _, theirs = eager(module, data, lambda m: torch.optim.AdamW(m.parameters(), lr=0.02, weight_decay=0.5))
+    assert_close(losses(trireme(config, tmp_path / "run")), theirs)
+
+
 class Overflowing(torch.nn.Module):
     def __init__(self):
         super().__init__()
