@@ -51,12 +51,35 @@ def inference_graph(module, sample_inputs, path, compile=False, dynamic_batch=Tr
     with _mode(module, training=False), torch.no_grad():
         program = _export(module, sample_inputs, dynamic_batch)
         if compile:
-            from torch._inductor import aoti_compile_and_package
-
-            _save(path, lambda target: aoti_compile_and_package(program, package_path=str(target)))
+            _save(path, _compile(program))
         else:
             _save(path, lambda target: torch.export.save(program, target))
     return program
+
+
+def _compile(program):
+    """Compiles now; returns what writes the package: graph, weights and, beside them, AOTInductor's code.
+
+    Small weights must not become literals in the code: the server loads those of a checkpoint by name. It also says how
+    many threads the code uses.
+    """
+    from torch._inductor import aot_compile
+    from torch.export.pt2_archive._package import package_pt2
+
+    options = {
+        "aot_inductor.package": True,
+        "always_keep_tensor_constants": True,
+        "cpp.dynamic_threads": True,
+    }
+    args, kwargs = program.example_inputs
+    files = aot_compile(program.module(check_guards=False), args, kwargs, options=options)
+
+    def write(target):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*LeafSpec.*is deprecated", category=FutureWarning)
+            package_pt2(str(target), exported_programs={"model": program}, aoti_files={"model": files})
+
+    return write
 
 
 @contextlib.contextmanager

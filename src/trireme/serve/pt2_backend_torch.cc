@@ -1,56 +1,21 @@
 #include "trireme/serve/pt2_backend_torch.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/scalar_tensor.h>
 
-#include <charconv>
-#include <cstring>
+#include <algorithm>
 
 #include "trireme/base/error.h"
 #include "trireme/graph/executor_torch.h"
+#include "trireme/graph/zip_reader.h"
+#include "trireme/serve/aoti_backend_torch.h"
 #include "trireme/serve/graph_info.h"
+#include "trireme/serve/tensors_torch.h"
 #include "trireme/tensor/adaptor_torch.h"
 
 namespace trireme::serve {
 namespace {
 
 using c10::IValue;
-
-tensor::Device parse_device(const std::string& text) {
-  using Kind = tensor::Device::Kind;
-  if (text == "cpu") return {};
-  tensor::Device device{Kind::cuda, 0};
-  const std::string_view view(text);
-  if (view == "cuda") return device;
-  const auto digits = view.starts_with("cuda:") ? view.substr(5) : std::string_view();
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), device.index);
-  if (digits.empty() || error != std::errc() || end != digits.data() + digits.size() || device.index < 0)
-    fail(ErrorCode::usage, "model.device = '", text, "': must be cpu or cuda:N");
-  return device;
-}
-
-// The pieces end to end, in aligned memory that the graph may write to.
-at::Tensor joined(const RunInput& input, spec::Dtype dtype) {
-  at::Tensor whole = at::empty(input.shape, tensor::to_torch(dtype));
-  auto* to = static_cast<std::byte*>(whole.data_ptr());
-  for (const auto piece : input.pieces) {
-    if (!piece.empty()) std::memcpy(to, piece.data(), piece.size());
-    to += piece.size();
-  }
-  return whole;
-}
-
-Tensor to_output(const std::string& name, const IValue& value) {
-  at::Tensor t = value.isTensor()   ? value.toTensor()
-                 : value.isInt()    ? at::scalar_tensor(value.toInt(), at::kLong).reshape({1})
-                 : value.isDouble() ? at::scalar_tensor(value.toDouble(), at::kDouble).reshape({1})
-                                    : at::scalar_tensor(value.toBool(), at::kBool).reshape({1});
-  auto owner = std::make_shared<at::Tensor>(t.cpu().contiguous().resolve_neg());
-  const std::span bytes(static_cast<const std::byte*>(owner->const_data_ptr()), owner->nbytes());
-  const auto sizes = owner->sizes();
-  return {name, tensor::from_torch(owner->scalar_type()), {sizes.begin(), sizes.end()}, bytes, owner};
-}
 
 class Pt2Backend : public Backend {
  public:
@@ -85,20 +50,39 @@ class Pt2Backend : public Backend {
   graph::Executor executor_;
 };
 
-}  // namespace
-
-Instances load_pt2(const ModelOptions& options, int64_t threads) {
-  const auto program = graph::Program::load(options.path);
+ModelInfo describe_model(const spec::Graph& graph, const ModelOptions& options, const char* platform) {
   ModelInfo info;
   try {
-    info = describe_graph(program->graph());
+    info = describe_graph(graph);
   } catch (const Error& e) {
     fail(e.code(), options.path, ": ", e.what());
   }
   info.name = options.name;
   info.version = options.version;
-  info.platform = "pytorch_pt2";
+  info.platform = platform;
+  return info;
+}
+
+bool is_compiled(const std::string& path) {
+  const graph::ZipReader archive(path);
+  return std::ranges::any_of(archive.entries(), [](const auto& entry) {
+    return entry.first.find("/data/aotinductor/") != std::string::npos;
+  });
+}
+
+}  // namespace
+
+Instances load_model(const ModelOptions& options, int64_t threads) {
   Instances instances;
+  if (is_compiled(options.path)) {
+    const graph::Pt2File file(options.path);
+    const ModelInfo info = describe_model(file.graph(), options, "pytorch_aotinductor");
+    for (int64_t i = 0; i < options.instances; ++i)
+      instances.push_back(make_aoti_backend(file, info, options, threads));
+    return instances;
+  }
+  const auto program = graph::Program::load(options.path);
+  const ModelInfo info = describe_model(program->graph(), options, "pytorch_pt2");
   for (int64_t i = 0; i < options.instances; ++i)
     instances.push_back(std::make_unique<Pt2Backend>(program, info, options, threads));
   return instances;
