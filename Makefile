@@ -2,11 +2,12 @@
 # make quickstart  the above, then train a real model plain and compressed on two local processes
 # make test        the above, then every test; ends with "N passed, N failed"
 # make fuzz        what reads from connections, for 60 s (FUZZ_SECONDS) with libFuzzer
+# make bench-serve ours beside other model servers (a venv for them under bench/out)
 # make bench-ddp   ours beside PyTorch DDP (needs root for network namespaces)
 PY := .venv/bin/python
 BUILD ?= build/release
 
-.PHONY: all setup build quickstart test lint fuzz bench-ddp test-cuda-wheel clean
+.PHONY: all setup build quickstart test lint fuzz bench-ddp bench-serve test-cuda-wheel clean
 all: build
 
 setup:
@@ -34,6 +35,10 @@ fuzz: setup
 
 bench-ddp: build
 	@$(PY) bench/bench_ddp.py
+
+bench-serve: build
+	@bench/scenario/serve/rivals/setup.sh
+	@$(PY) bench/scenario/serve/bench_serve.py
 
 test-cuda-wheel: setup
 	@tools/test_cuda_wheel.sh
