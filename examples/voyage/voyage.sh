@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The voyage: one model travels through all parts. Today: export -> train (plain, then 16-bit gradients) -> report.
+# The voyage: one model travels through all parts. Today: export -> train (plain, then 16-bit gradients) -> report -> serve.
 #   examples/voyage/voyage.sh [--short] [--out DIR]
 # Two local processes over a link that Trireme itself holds to 100 Mbit/s, so that it runs anywhere without privileges.
 set -euo pipefail
@@ -31,5 +31,31 @@ echo "== the same with 16-bit gradients on the wire"
 echo "== report"
 "$trireme" report "$out/plain" "$out/bf16" -o "$out/report.html"
 $python tools/result_table.py "$out/plain" "$out/bf16"
+echo "== serve: the weights just trained, behind the Open Inference Protocol, under a small load"
+PYTHONPATH=python $python -m trireme.export gpt --layers 4 --width 128 --heads 4 --context 128 --inference -o "$out/serving.pt2"
+cat >"$out/serve.toml" <<TOML
+[server]
+http_port = 0
+grpc_port = -1
+[[model]]
+name = "gpt"
+path = "$out/serving.pt2"
+weights = "$out/bf16/checkpoints/step_$steps"
+slo_ms = 1000
+TOML
+"$trireme" serve "$out/serve.toml" 2>"$out/serve.log" &
+server=$!
+trap 'kill $server 2>/dev/null || true' EXIT
+until grep -q "info: ready" "$out/serve.log"; do
+  kill -0 $server 2>/dev/null || { cat "$out/serve.log" >&2; exit 1; }
+  sleep 0.2
+done
+port=$(sed -n 's/.*HTTP on 127\.0\.0\.1:\([0-9]*\).*/\1/p' "$out/serve.log")
+"$trireme" load --url "http://127.0.0.1:$port" --model gpt --rate 10 --duration 3s --slo-ms 1000
+$python examples/voyage/ask.py "http://127.0.0.1:$port" "Call me Ishmael. Some years ago"
+kill -TERM $server
+wait $server
+trap - EXIT
+
 echo
 echo "result: $out/bf16/summary.json   weights: $out/bf16/checkpoints/   report: $out/report.html"

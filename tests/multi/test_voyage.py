@@ -23,6 +23,8 @@ def test_short_voyage_trains_both_ways_and_reports(tmp_path):
     losses = [json.loads(line)["loss"] for line in (tmp_path / "voyage/plain/metrics.jsonl").read_text().splitlines()]
     assert len(losses) == 12 and losses[-1] < losses[0] - 0.3
     assert "| plain |" in out and "| bf16 |" in out
+    assert " ok, 0 rejected, 0 failed" in out
+    assert "Call me Ishmael. Some years ago" in out
     assert "<svg" in (tmp_path / "voyage/report.html").read_text()
 
 
