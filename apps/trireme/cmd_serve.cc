@@ -14,7 +14,9 @@
 
 #include "commands.h"
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/log.h"
+#include "trireme/serve/grpc_server.h"
 #include "trireme/serve/http_server.h"
 #include "trireme/serve/pt2_backend_torch.h"
 
@@ -25,6 +27,7 @@ struct Arguments {
   std::string config;
   std::vector<std::string> sets;
   bool help_config = false;
+  std::string profile_model, out, instance_type = "this machine";
 };
 
 constexpr const char* kExample =
@@ -77,35 +80,76 @@ void reload(serve::Repository& models) {
   }
 }
 
-int run(const Arguments& arguments) {
-  if (arguments.help_config) return print_config_help();
-  if (arguments.config.empty()) fail(ErrorCode::usage, "serve needs a CONFIG.toml; see trireme serve --help");
-  const auto config = read_config(arguments);
-  keep_memory_flat();
-  // Blocked before any thread exists, so that all inherit it and the signals wait for sigwait below.
+// Blocked before any thread exists, so that all inherit it and the signals wait for sigwait.
+sigset_t block_signals() {
   sigset_t signals;
   sigemptyset(&signals);
   for (const int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, signal);
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return signals;
+}
+
+// Returns when the server is to stop.
+void serve_until_stopped(const sigset_t& signals, serve::Repository& models, const std::string& limit) {
+  int signal = 0;
+  while (::sigwait(&signals, &signal) == 0 && signal == SIGHUP) reload(models);
+  log::info(cat("SIG", ::sigabbrev_np(signal), ": finishing what was taken, at most ", limit,
+                "; once more ends at once"));
+  ::pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+}
+
+// Readiness first, then the doors, then what is inside.
+void drain(serve::Service& service, serve::HttpServer& http, serve::GrpcServer* grpc, double timeout_s) {
+  service.start_drain();
+  std::thread grpc_drain([&] {
+    if (grpc != nullptr) grpc->drain(timeout_s);
+  });
+  if (!http.drain(timeout_s))
+    log::warning("connections were still open after server.drain_timeout and are cut");
+  grpc_drain.join();
+  service.models().stop();
+}
+
+// Measures one model of the configuration and writes its profile.
+int write_profile(const Arguments& arguments, const serve::ServeConfig& config) {
+  for (const auto& model : config.models) {
+    if (model.name != arguments.profile_model) continue;
+    const int64_t threads = threads_per_instance(config);
+    const auto profile =
+        serve::profile_model(model, serve::load_model(model, threads), arguments.instance_type, threads);
+    const std::string text = serve::to_json(profile);
+    if (arguments.out.empty())
+      std::fputs(text.c_str(), stdout);
+    else
+      write_file(arguments.out, text);
+    return 0;
+  }
+  fail(ErrorCode::usage, "--profile-model ", arguments.profile_model, ": ", arguments.config,
+       " has no such model");
+}
+
+int run(const Arguments& arguments) {
+  if (arguments.help_config) return print_config_help();
+  if (arguments.config.empty()) fail(ErrorCode::usage, "serve needs a CONFIG.toml; see trireme serve --help");
+  const auto config = read_config(arguments);
+  if (!arguments.profile_model.empty()) return write_profile(arguments, config);
+  const auto& server = config.server;
+  keep_memory_flat();
+  const sigset_t signals = block_signals();
   const int64_t threads = threads_per_instance(config);
   auto models = std::make_shared<serve::Repository>(
       config.models,
-      [threads](const serve::ModelOptions& options) { return serve::load_pt2(options, threads); });
+      [threads](const serve::ModelOptions& options) { return serve::load_model(options, threads); });
   serve::Service service(models, TRIREME_VERSION);
-  serve::HttpServer http(service, config.server);
-  log::info(
-      cat("HTTP on ", config.server.host, ":", http.port(), "; loading ", config.models.size(), " model(s)"));
+  serve::HttpServer http(service, server);
+  std::unique_ptr<serve::GrpcServer> grpc;
+  if (server.grpc_port >= 0) grpc = std::make_unique<serve::GrpcServer>(service, server);
+  log::info(cat("HTTP on ", server.host, ":", http.port(), grpc ? cat(", gRPC on port ", grpc->port()) : "",
+                "; loading ", config.models.size(), " model(s)"));
   models->load_all();
   log::info("ready");
-  int signal = 0;
-  while (::sigwait(&signals, &signal) == 0 && signal == SIGHUP) reload(*models);
-  log::info(cat("SIG", ::sigabbrev_np(signal), ": finishing what was taken, at most ",
-                to_text(config.server.drain_timeout), "; once more ends at once"));
-  ::pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
-  service.start_drain();
-  const bool whole = http.drain(config.server.drain_timeout.value);
-  models->stop();
-  if (!whole) log::warning("connections were still open after server.drain_timeout and are cut");
+  serve_until_stopped(signals, *models, to_text(server.drain_timeout));
+  drain(service, http, grpc.get(), server.drain_timeout.value);
   return 0;
 }
 
@@ -121,6 +165,13 @@ std::function<int()> setup_serve(CLI::App& app) {
       ->take_all();
   app.add_flag("--help-config", arguments->help_config,
                "list every key of CONFIG.toml with default, unit and range");
+  app.add_option("--profile-model", arguments->profile_model,
+                 "measure this model instead of serving, and write its serving_profile")
+      ->type_name("NAME");
+  app.add_option("-o,--out", arguments->out, "of --profile-model; default: standard output")
+      ->type_name("FILE");
+  app.add_option("--instance-type", arguments->instance_type,
+                 "name of this kind of machine, for the profile");
   app.footer(kExample);
   return [arguments] { return run(*arguments); };
 }

@@ -17,6 +17,7 @@ std::function<int()> setup_train(CLI::App& app);
 std::function<int()> setup_report(CLI::App& app);
 std::function<int()> setup_doctor(CLI::App& app);
 std::function<int()> setup_serve(CLI::App& app);
+std::function<int()> setup_load(CLI::App& app);
 std::function<int()> setup_stats(CLI::App& app);
 std::function<int()> setup_codec(CLI::App& app);
 std::function<int()> setup_search(CLI::App& app);
@@ -24,6 +25,7 @@ std::function<int()> setup_search(CLI::App& app);
 inline constexpr auto kCommands = std::to_array<Command>({
     {"train", "train a model file on data, on this machine or as one rank of several", setup_train},
     {"serve", "answer requests for models over HTTP, as the Open Inference Protocol says", setup_serve},
+    {"load", "send a server of that protocol requests at a given rate, or as a trace says", setup_load},
     {"report", "one HTML page that shows runs side by side", setup_report},
     {"doctor", "check this machine, its network and its peers", setup_doctor},
     {"stats", "means, covariances, regressions and matrices from dithered bits", setup_stats},

@@ -19,13 +19,14 @@ class Server:
 
     def __init__(self, config, cwd, **variables):
         self.lines = []
-        self.process = subprocess.Popen([program(), "serve", str(config), "--set", "server.http_port=0"], cwd=cwd,
-                                        env=environment(**variables), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                        text=True, errors="replace")
+        words = [program(), "serve", str(config), "--set", "server.http_port=0", "--set", "server.grpc_port=0"]
+        self.process = subprocess.Popen(words, cwd=cwd, env=environment(**variables), stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, text=True, errors="replace")
         self._new_line = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        self.port = int(re.search(r":(\d+);", self.wait_for("HTTP on")).group(1))
+        ports = re.search(r":(\d+), gRPC on port (\d+);", self.wait_for("HTTP on"))
+        self.port, self.grpc_port = int(ports.group(1)), int(ports.group(2))
 
     def _read(self):
         for line in self.process.stderr:

@@ -285,11 +285,28 @@ def test_a_client_that_leaves_cancels_its_waiting_request(folder, tmp_path):
         eventually(lambda: server.metric("trireme_connections") == 1, "closed connections")
 
 
+def test_a_client_that_has_only_finished_sending_gets_its_answer(folder, tmp_path):
+    with serving(tmp_path, f'[[model]]\nname = "slow"\npath = "{folder}/slow.pt2"\nmax_batch = 1\n') as server:
+        body = json.dumps({"inputs": [fp32("x", np.zeros((1, 300, 300), np.float32))]}).encode()
+        post = b"POST /v2/models/slow/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            def ask(_):
+                with socket.create_connection(("127.0.0.1", server.port), timeout=60) as s:
+                    s.sendall(post)
+                    s.shutdown(socket.SHUT_WR)
+                    got = b""
+                    while part := s.recv(65536):
+                        got += part
+                    return got
+            answers = list(pool.map(ask, range(8)))
+        assert all(b"HTTP/1.1 200 OK" in answer for answer in answers), answers
+
+
 def test_configurations_that_cannot_work_are_refused(folder, tmp_path):
     def refuse(text, *parts):
         config = tmp_path / "bad.toml"
         config.write_text(text)
-        assert_refused(trireme("serve", config, "--set", "server.http_port=0"), 2, *parts)
+        assert_refused(trireme("serve", config, "--set", "server.http_port=0", "--set", "server.grpc_port=0"), 2, *parts)
 
     refuse("[server]\n", "no [[model]] to serve")
     refuse('[[model]]\nname = "a"\n', "model.path is missing for model 'a'")
@@ -309,7 +326,7 @@ def test_configurations_that_cannot_work_are_refused(folder, tmp_path):
 def test_a_model_that_cannot_be_loaded_ends_the_program_with_one_line(tmp_path):
     config = tmp_path / "serve.toml"
     config.write_text('[[model]]\nname = "a"\npath = "missing.pt2"\n')
-    done = trireme("serve", config, "--set", "server.http_port=0", cwd=tmp_path)
+    done = trireme("serve", config, "--set", "server.http_port=0", "--set", "server.grpc_port=0", cwd=tmp_path)
     assert done.returncode == 2
     assert "missing.pt2" in done.stderr.splitlines()[-1]
 

@@ -42,7 +42,6 @@ struct BatchingGoal {
   double slo_s = 0;     // RT_max; 0: no limit
   double margin_s = 0;  // network and parsing
   int64_t max_rows = 1;
-  int instances = 1;
 };
 struct BatchingChoice {
   int64_t rows = 1;       // N_batch

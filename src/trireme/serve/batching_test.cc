@@ -83,22 +83,22 @@ TEST(BatchingChoice, KeepsBothConditionsOfThePaper) {
   std::vector<BatchTime> table;
   for (const int64_t b : {1, 2, 4, 8, 16, 32}) table.push_back({b, 0.020 + 0.005 * static_cast<double>(b)});
   for (const double slo : {0.06, 0.1, 0.2, 0.4, 1.0}) {
-    const auto choice = choose_batching(table, {slo, 0.001, 32, 1});
+    const auto choice = choose_batching(table, {slo, 0.001, 32});
     const double t = 0.020 + 0.005 * static_cast<double>(choice.rows);
     EXPECT_LE(choice.wait_s + t + 0.001, slo) << slo;                                                  // (A)
     EXPECT_LE(choice.wait_s + t, static_cast<double>(choice.rows) * table[0].seconds + 1e-12) << slo;  // (B)
     EXPECT_GE(choice.wait_s, 0);
   }
-  EXPECT_EQ(choose_batching(table, {0.06, 0.001, 32, 1}).rows, 1);  // 2 T_2 = 60 ms
-  EXPECT_EQ(choose_batching(table, {0.1, 0.001, 32, 1}).rows, 4);   // 2 T_4 = 80 ms, 2 T_8 = 120 ms
-  EXPECT_EQ(choose_batching(table, {1.0, 0.001, 32, 1}).rows, 32);
-  EXPECT_EQ(choose_batching(table, {1.0, 0.001, 8, 1}).rows, 8);
+  EXPECT_EQ(choose_batching(table, {0.06, 0.001, 32}).rows, 1);  // 2 T_2 = 60 ms
+  EXPECT_EQ(choose_batching(table, {0.1, 0.001, 32}).rows, 4);   // 2 T_4 = 80 ms, 2 T_8 = 120 ms
+  EXPECT_EQ(choose_batching(table, {1.0, 0.001, 32}).rows, 32);
+  EXPECT_EQ(choose_batching(table, {1.0, 0.001, 8}).rows, 8);
 }
 
 TEST(BatchingChoice, DoesNotBatchWhereItDoesNotPay) {
   // Inception-v3 on c5.large: a batch of b takes more than b single runs (mark.md's Fig. 2).
   const std::vector<BatchTime> table{{1, 0.1}, {2, 0.21}, {4, 0.42}};
-  const auto choice = choose_batching(table, {1, 0.001, 4, 1});
+  const auto choice = choose_batching(table, {1, 0.001, 4});
   EXPECT_EQ(choice.rows, 1);
   EXPECT_EQ(choice.wait_s, 0);
   EXPECT_DOUBLE_EQ(choice.rows_per_s, 10);

@@ -221,19 +221,38 @@ class Session : public std::enable_shared_from_this<Session> {
     if (!answered_) watch_client();
   }
 
-  // While a request is under way, only the client's leaving makes its socket readable, or its next request.
+  // While a request is under way, only its client's leaving makes the socket readable, or the next request.
   void watch_client() {
     if (buffer_.size() > 0) return;
     watching_ = true;
     stream_.socket().async_wait(tcp::socket::wait_read, [self = shared_from_this()](error_code error) {
       self->watching_ = false;
-      if (error || self->answered_) return;
-      char byte;
-      error_code peeked;
-      self->stream_.socket().non_blocking(true, peeked);
-      self->stream_.socket().receive(asio::buffer(&byte, 1), tcp::socket::message_peek, peeked);
-      if (peeked == asio::error::would_block) return self->watch_client();
-      if (peeked) self->pending_.cancel();
+      if (!error && !self->answered_) self->look_at_client();
+    });
+  }
+
+  void look_at_client() {
+    char byte;
+    error_code peeked;
+    stream_.socket().non_blocking(true, peeked);
+    stream_.socket().receive(asio::buffer(&byte, 1), tcp::socket::message_peek, peeked);
+    if (peeked == asio::error::would_block) return watch_client();
+    if (peeked == asio::error::eof) return ask_client();
+    if (peeked) pending_.cancel();
+  }
+
+  // It has ended its side. One that is gone altogether answers whatever it is sent with a reset; one that has
+  // only finished sending still waits for its answer, and takes an interim response for what it is.
+  void ask_client() {
+    constexpr std::string_view kInterim = "HTTP/1.1 100 Continue\r\n\r\n";
+    if (http_version_ < 11) return;
+    error_code error;
+    stream_.socket().send(asio::buffer(kInterim), 0, error);
+    if (error) return pending_.cancel();
+    watching_ = true;
+    stream_.socket().async_wait(tcp::socket::wait_error, [self = shared_from_this()](error_code waited) {
+      self->watching_ = false;
+      if (!waited && !self->answered_) self->pending_.cancel();
     });
   }
 
@@ -385,9 +404,13 @@ class HttpServer::State {
 
   template <typename Act>
   void each_session(Act act) {
-    const std::lock_guard lock(shared_.mutex);
-    for (Session* session : shared_.sessions)
-      if (const auto alive = session->weak_from_this().lock()) act(*alive);
+    std::vector<std::shared_ptr<Session>> alive;  // let go without the lock, which a session's end takes
+    {
+      const std::lock_guard lock(shared_.mutex);
+      for (Session* session : shared_.sessions)
+        if (auto one = session->weak_from_this().lock()) alive.push_back(std::move(one));
+    }
+    for (const auto& session : alive) act(*session);
   }
 
   Shared shared_;

@@ -180,45 +180,52 @@ size_t read_data(const array& data, Dtype dtype, size_t elements, const std::str
   }
 }
 
-// Elements and bytes of a shape; refuses what would overflow.
-size_t bytes_of(const spec::Shape& shape, Dtype dtype, const std::string& where) {
-  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-  int64_t bytes = static_cast<int64_t>(spec::size_of(dtype));
-  bool empty = false;
-  for (const int64_t size : shape) {
-    empty |= size == 0;
-    if (size > 0 && bytes > kMost / size) invalid(where, "'shape' ", spec::to_text(shape), " is too large");
-    if (size > 0) bytes *= size;
-  }
-  return empty ? 0 : static_cast<size_t>(bytes);
-}
-
-class RequestReader {
+// A request or a response: an object with a list of tensors, and binary data behind it.
+class BodyReader {
  public:
-  RequestReader(std::shared_ptr<const std::string> body, size_t json_bytes)
+  BodyReader(std::shared_ptr<const std::string> body, size_t json_bytes)
       : body_(std::move(body)), next_binary_(json_bytes) {}
 
-  InferRequest read() {
-    simdjson::dom::parser parser;
-    element document;
-    object root;
-    auto error = parser.allocate(std::max<size_t>(next_binary_, 64), kMaxDepth);
-    if (error == simdjson::SUCCESS) error = parser.parse(body_->data(), next_binary_).get(document);
-    if (error == simdjson::DEPTH_ERROR) invalid("the body's JSON nests more than ", kMaxDepth, " deep");
-    if (error != simdjson::SUCCESS) invalid("the body is not JSON: ", simdjson::error_message(error));
-    if (document.get(root) != simdjson::SUCCESS) invalid("the body must be a JSON object");
+  InferRequest read_request() {
+    const object root = parse();
     InferRequest request;
     request.id = text(root, "id", "", false);
     read_parameters(root, request);
-    read_inputs(root, request);
+    request.inputs = read_tensors(root, "inputs", "input");
     read_outputs(root, request);
-    if (next_binary_ != body_->size())
-      invalid("unexpected additional input data: ", body_->size() - next_binary_,
-              " bytes follow the last binary tensor");
+    check_end();
     return request;
   }
 
+  InferResponse read_response() {
+    const object root = parse();
+    InferResponse response;
+    response.id = text(root, "id", "", false);
+    response.model = text(root, "model_name", "", false);
+    response.version = text(root, "model_version", "", false);
+    response.outputs = read_tensors(root, "outputs", "output");
+    check_end();
+    return response;
+  }
+
  private:
+  object parse() {
+    element document;
+    object root;
+    auto error = parser_.allocate(std::max<size_t>(next_binary_, 64), kMaxDepth);
+    if (error == simdjson::SUCCESS) error = parser_.parse(body_->data(), next_binary_).get(document);
+    if (error == simdjson::DEPTH_ERROR) invalid("the body's JSON nests more than ", kMaxDepth, " deep");
+    if (error != simdjson::SUCCESS) invalid("the body is not JSON: ", simdjson::error_message(error));
+    if (document.get(root) != simdjson::SUCCESS) invalid("the body must be a JSON object");
+    return root;
+  }
+
+  void check_end() const {
+    if (next_binary_ != body_->size())
+      invalid("unexpected additional input data: ", body_->size() - next_binary_,
+              " bytes follow the last binary tensor");
+  }
+
   static void read_parameters(const object& root, InferRequest& request) {
     const auto all = parameters(root, "");
     if (!all) return;
@@ -230,28 +237,30 @@ class RequestReader {
     if (request.timeout_us == 0) request.timeout_us.reset();
   }
 
-  void read_inputs(const object& root, InferRequest& request) {
-    const auto found = member(root, "inputs");
-    array inputs;
-    if (!found) invalid("'inputs' is missing");
-    if (found->get(inputs) != simdjson::SUCCESS) invalid("'inputs' must be an array");
-    for (const element input : inputs) {
+  std::vector<Tensor> read_tensors(const object& root, const char* list, const char* kind) {
+    const auto found = member(root, list);
+    array all;
+    if (!found) invalid("'", list, "' is missing");
+    if (found->get(all) != simdjson::SUCCESS) invalid("'", list, "' must be an array");
+    std::vector<Tensor> tensors;
+    for (const element one : all) {
       object fields;
-      if (input.get(fields) != simdjson::SUCCESS) invalid("'inputs' must hold objects");
-      request.inputs.push_back(read_input(fields));
+      if (one.get(fields) != simdjson::SUCCESS) invalid("'", list, "' must hold objects");
+      tensors.push_back(read_tensor(fields, kind));
     }
+    return tensors;
   }
 
-  Tensor read_input(const object& fields) {
+  Tensor read_tensor(const object& fields, const char* kind) {
     Tensor tensor;
-    tensor.name = text(fields, "name", "input: ", true);
-    const std::string where = cat("input '", tensor.name, "': ");
+    tensor.name = text(fields, "name", cat(kind, ": "), true);
+    const std::string where = cat(kind, " '", tensor.name, "': ");
     const std::string datatype = text(fields, "datatype", where, true);
     const auto dtype = datatype_from_name(datatype);
     if (!dtype) invalid(where, "datatype '", datatype, "' is not one that models here take");
     tensor.dtype = *dtype;
     tensor.shape = shape_of(fields, where);
-    const size_t bytes = bytes_of(tensor.shape, *dtype, where);
+    const size_t bytes = tensor_bytes(tensor.shape, *dtype, where);
     const auto given = parameters(fields, where);
     const auto binary = given ? whole(*given, "binary_data_size", where) : std::nullopt;
     if (given && member(*given, "shared_memory_region"))
@@ -314,6 +323,7 @@ class RequestReader {
     }
   }
 
+  simdjson::dom::parser parser_;
   std::shared_ptr<const std::string> body_;
   size_t next_binary_;
 };
@@ -416,7 +426,14 @@ InferBody with_tensors(std::string head, const std::vector<Tensor>& tensors, con
 InferRequest parse_infer_request(std::shared_ptr<const std::string> body, std::optional<int64_t> json_bytes) {
   const auto length = json_bytes ? static_cast<size_t>(*json_bytes) : body->size();
   TRIREME_CHECK(length <= body->size());
-  return RequestReader(std::move(body), length).read();
+  return BodyReader(std::move(body), length).read_request();
+}
+
+InferResponse parse_infer_response(std::shared_ptr<const std::string> body,
+                                   std::optional<int64_t> json_bytes) {
+  const auto length = json_bytes ? static_cast<size_t>(*json_bytes) : body->size();
+  TRIREME_CHECK(length <= body->size());
+  return BodyReader(std::move(body), length).read_response();
 }
 
 InferRequest raw_infer_request(const ModelInfo& model, std::shared_ptr<const std::string> body) {
@@ -432,10 +449,10 @@ InferRequest raw_infer_request(const ModelInfo& model, std::shared_ptr<const std
   if (known.size() + 1 < tensor.shape.size())
     invalid("a raw request needs an input with at most one variable dimension; '", input.name, "' is ",
             spec::to_text(input.shape));
-  const size_t unit = bytes_of(known, input.dtype, cat("input '", input.name, "': "));
+  const size_t unit = tensor_bytes(known, input.dtype, cat("input '", input.name, "': "));
   for (int64_t& size : tensor.shape)
     if (size == TensorSpec::kAny) size = unit == 0 ? 0 : static_cast<int64_t>(body->size() / unit);
-  if (bytes_of(tensor.shape, input.dtype, "") != body->size())
+  if (tensor_bytes(tensor.shape, input.dtype, "") != body->size())
     invalid("the raw body of ", body->size(), " bytes does not fill input '", input.name, "' of shape ",
             spec::to_text(input.shape));
   request.inputs.push_back(std::move(tensor));

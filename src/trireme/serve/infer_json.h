@@ -29,7 +29,9 @@ struct InferBody {
 InferBody render_infer_response(const InferResponse& response, const std::vector<RequestedOutput>& wanted,
                                 bool binary_default);
 
-// The body of an infer request, for clients: the load generator and the spill.
+// For clients, the load generator and the spill: the body of a request, and that of the answer.
 InferBody render_infer_request(const InferRequest& request, bool binary_inputs);
+InferResponse parse_infer_response(std::shared_ptr<const std::string> body,
+                                   std::optional<int64_t> json_bytes);
 
 }  // namespace trireme::serve

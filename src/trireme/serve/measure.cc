@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <future>
 
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
@@ -123,6 +124,25 @@ std::vector<BatchTime> measure_times(Backend& backend, int64_t max_rows, double 
     if (table.back().seconds > longest_s || steady_clock().now() > end) break;
   }
   return table;
+}
+
+std::vector<BatchTime> measure_together(const Instances& instances, int64_t max_rows, double longest_s,
+                                        double budget_s) {
+  std::vector<std::future<std::vector<BatchTime>>> tables;
+  for (const auto& instance : instances)
+    tables.push_back(std::async(std::launch::async, [&instance, max_rows, longest_s, budget_s] {
+      instance->adopt_thread();
+      return measure_times(*instance, max_rows, longest_s, budget_s);
+    }));
+  std::vector<BatchTime> slowest;
+  for (auto& table : tables) {
+    const auto mine = table.get();
+    if (slowest.empty()) slowest = mine;
+    slowest.resize(std::min(slowest.size(), mine.size()));
+    for (size_t i = 0; i < slowest.size(); ++i)
+      slowest[i].seconds = std::max(slowest[i].seconds, mine[i].seconds);
+  }
+  return slowest;
 }
 
 }  // namespace trireme::serve

@@ -21,5 +21,9 @@ bool rows_are_independent(Backend& backend);
 // Medians over at least 3 runs each of 1, 2, 4, … max_rows rows, after one run for warm-up. Ends early at
 // `budget_s`, or with the first size that takes longer than `longest_s`.
 std::vector<BatchTime> measure_times(Backend& backend, int64_t max_rows, double longest_s, double budget_s);
+// The same of all instances at once, each on a thread of its own as when serving: they share processors and
+// memory. Of each size the slowest.
+std::vector<BatchTime> measure_together(const Instances& instances, int64_t max_rows, double longest_s,
+                                        double budget_s);
 
 }  // namespace trireme::serve

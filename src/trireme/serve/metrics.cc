@@ -131,6 +131,12 @@ void count_rejection(ModelMetrics& metrics, Reason reason) {
   }
 }
 
+void count_success(ModelMetrics& metrics, std::chrono::nanoseconds took) {
+  ++metrics.success;
+  metrics.request_us += static_cast<uint64_t>(std::max<int64_t>(0, took.count()) / 1000);
+  metrics.request_s.add(std::chrono::duration<double>(took).count());
+}
+
 std::string render_metrics(const std::vector<LabelledMetrics>& models, const ServerGauges& server) {
   std::string out;
   using M = ModelMetrics;

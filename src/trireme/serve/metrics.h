@@ -3,6 +3,7 @@
 // has one; the histograms have fixed buckets, so those of several replicas add up.
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -52,6 +53,7 @@ struct ModelMetrics {
 };
 
 void count_rejection(ModelMetrics& metrics, Reason reason);
+void count_success(ModelMetrics& metrics, std::chrono::nanoseconds took);
 
 struct LabelledMetrics {
   std::string model, version;

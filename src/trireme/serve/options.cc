@@ -10,6 +10,7 @@ namespace trireme::serve {
 void ServerOptions::list(OptionList& o) {
   o.add("host", host, "address to listen on; 0.0.0.0: all of this machine");
   o.add("http_port", http_port, "0: any free one, which is printed").at_least(0).at_most(65535);
+  o.add("grpc_port", grpc_port, "0: any free one, which is printed; -1: no gRPC").at_least(-1).at_most(65535);
   o.add("http_threads", http_threads, "threads that read and write HTTP").at_least(1).at_most(256);
   o.add("max_body", max_body, "largest request body, compressed or not").at_least(1).at_most(2147483647);
   o.add("max_connections", max_connections, "open HTTP connections; one more is answered 503").at_least(1);
@@ -39,6 +40,12 @@ void ModelOptions::list(OptionList& o) {
       .at_least(0);
   o.add("max_queue", max_queue, "most requests that wait; one more is answered 503").at_least(1);
   o.add("timeout_ms", timeout_ms, "longest wait in the queue; 0: none but slo_ms").at_least(0);
+  o.add("profile", profile,
+        "times measured by serve --profile-model; empty: measured at load when slo_ms is set");
+  o.add("spill_url", spill_url,
+        "where requests go that cannot be answered in time: a server of this protocol, or a Lambda function");
+  o.add("spill_model", spill_model, "the model's name there; empty: as here");
+  o.add("spill_at_once", spill_at_once, "most requests under way there").at_least(1);
 }
 
 void ServeConfig::list(OptionList& o) {

@@ -9,7 +9,7 @@ namespace trireme::serve {
 
 struct ServerOptions {
   std::string host = "127.0.0.1";
-  int64_t http_port = 8000;
+  int64_t http_port = 8000, grpc_port = 8001;
   int64_t http_threads = 2;
   Bytes max_body{64LL << 20};
   int64_t max_connections = 1000;
@@ -19,8 +19,8 @@ struct ServerOptions {
 };
 
 struct ModelOptions {
-  std::string name, version = "1", path, weights, device = "cpu";
-  int64_t max_batch = 32, instances = 1, threads = 0, max_queue = 1024;
+  std::string name, version = "1", path, weights, device = "cpu", profile, spill_url, spill_model;
+  int64_t max_batch = 32, instances = 1, threads = 0, max_queue = 1024, spill_at_once = 64;
   double slo_ms = 0, slo_share = 0.98, margin_ms = 1, timeout_ms = 0;
   AutoNumber batch_wait_ms;
   void list(OptionList& o);

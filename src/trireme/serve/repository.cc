@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "trireme/base/environment.h"
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
 #include "trireme/serve/measure.h"
+#include "trireme/serve/profile.h"
 
 namespace trireme::serve {
 namespace {
@@ -31,7 +33,7 @@ void try_out(ModelInfo& info, Instances& instances) {
   }
 }
 
-RunnerOptions runner_options(const ModelOptions& o, const ModelInfo& info, Backend& backend) {
+RunnerOptions runner_options(const ModelOptions& o, const ModelInfo& info, const Instances& instances) {
   RunnerOptions r;
   r.slo_share = o.slo_share;
   r.timeout_s = o.timeout_ms / 1e3;
@@ -39,13 +41,21 @@ RunnerOptions runner_options(const ModelOptions& o, const ModelInfo& info, Backe
   r.batching.max_rows = info.max_rows;
   double wait_s = o.batch_wait_ms.value.value_or(0) / 1e3;
   if (o.slo_ms > 0) {
-    r.times.table = measure_times(backend, info.max_rows, r.limits.slo_s, kMeasureBudget);
+    r.times.table = o.profile.empty()
+                        ? measure_together(instances, info.max_rows, r.limits.slo_s, kMeasureBudget)
+                        : profile_table(read_profile(o.profile), o.profile, o.name);
     if (!o.batch_wait_ms.value) {
-      const auto choice = choose_batching(
-          r.times.table, {r.limits.slo_s, r.limits.margin_s, info.max_rows, static_cast<int>(o.instances)});
+      const auto choice = choose_batching(r.times.table, {r.limits.slo_s, r.limits.margin_s, info.max_rows});
       r.batching.max_rows = choice.rows;
       wait_s = choice.wait_s;
     }
+  }
+  if (!o.spill_url.empty()) {
+    auto spill = resolve_spill(o.spill_url, o.spill_model.empty() ? o.name : o.spill_model, environment);
+    spill.slo_s = r.limits.slo_s;
+    spill.slo_share = o.slo_share;
+    spill.most_at_once = o.spill_at_once;
+    r.spill = std::make_shared<Spill>(spill);
   }
   r.batching.max_wait = std::chrono::duration_cast<Time>(std::chrono::duration<double>(wait_s));
   return r;
@@ -57,13 +67,32 @@ int64_t number(const std::string& version) {
 
 }  // namespace
 
+ServingProfile profile_model(const ModelOptions& options, Instances instances,
+                             const std::string& instance_type, int64_t threads) {
+  ModelInfo info = instances[0]->info();
+  info.max_rows = std::min(info.max_rows, options.max_batch);
+  try_out(info, instances);
+  if (!info.joinable) info.max_rows = 1;
+  ServingProfile p;
+  p.model = options.name;
+  p.instance_type = instance_type;
+  p.instances = options.instances;
+  p.threads = options.threads > 0 ? options.threads : threads;
+  p.slo_s = options.slo_ms / 1e3;
+  p.margin_s = options.margin_ms / 1e3;
+  const double longest = p.slo_s > 0 ? p.slo_s : kMeasureBudget;
+  p.times = measure_together(instances, info.max_rows, longest, 3 * kMeasureBudget);
+  p.choice = choose_batching(p.times, {p.slo_s, p.margin_s, info.max_rows});
+  return p;
+}
+
 std::unique_ptr<ModelRunner> start_model(const ModelOptions& options, Instances instances,
                                          std::shared_ptr<ModelMetrics> metrics) {
   ModelInfo info = instances[0]->info();
   info.max_rows = std::min(info.max_rows, options.max_batch);
   try_out(info, instances);
   if (!info.joinable) info.max_rows = 1;
-  const RunnerOptions r = runner_options(options, info, *instances[0]);
+  const RunnerOptions r = runner_options(options, info, instances);
   log::info(cat("model ", info.name, " version ", info.version, ": ", instances.size(), " instance(s), ",
                 info.joinable
                     ? cat("batches of up to ", r.batching.max_rows, " rows, wait ",

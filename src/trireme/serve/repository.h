@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trireme/serve/options.h"
+#include "trireme/serve/profile.h"
 #include "trireme/serve/runner.h"
 
 namespace trireme::serve {
@@ -18,6 +19,11 @@ using LoadInstances = std::function<Instances(const ModelOptions&)>;
 // Batching, admission and queue of a model from its options; measures what they need. Throws Error.
 std::unique_ptr<ModelRunner> start_model(const ModelOptions& options, Instances instances,
                                          std::shared_ptr<ModelMetrics> metrics);
+
+// What `serve --profile-model` writes: times, and the batching that follows from slo_ms. `threads` of each
+// instance where the options leave it open.
+ServingProfile profile_model(const ModelOptions& options, Instances instances,
+                             const std::string& instance_type, int64_t threads);
 
 struct ModelState {
   std::string name, version;

@@ -283,10 +283,7 @@ void keep_wanted(InferResponse& response, const std::vector<RequestedOutput>& wa
 void ModelRunner::answer(Taken& taken, InferResult result) {
   if (auto* response = std::get_if<InferResponse>(&result)) {
     keep_wanted(*response, taken.job.request.outputs);
-    const Time took = now() - taken.job.arrived;
-    ++metrics_->success;
-    metrics_->request_us += micros(took);
-    metrics_->request_s.add(to_seconds(took));
+    count_success(*metrics_, now() - taken.job.arrived);
   } else {
     count_rejection(*metrics_, std::get<Rejection>(result).reason);
   }

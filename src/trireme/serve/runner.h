@@ -13,6 +13,7 @@
 #include "trireme/serve/backend.h"
 #include "trireme/serve/batching.h"
 #include "trireme/serve/metrics.h"
+#include "trireme/serve/spill.h"
 
 namespace trireme::serve {
 
@@ -21,7 +22,8 @@ struct RunnerOptions {
   AdmissionLimits limits;
   BatchTimes times;
   double slo_share = 0.98;
-  double timeout_s = 0;  // longest wait in the queue; 0: none. A request may ask for less.
+  double timeout_s = 0;          // longest wait in the queue; 0: none. A request may ask for less.
+  std::shared_ptr<Spill> spill;  // where requests go that are refused here; or nowhere
 };
 
 class ModelRunner {
@@ -36,6 +38,7 @@ class ModelRunner {
   const ModelInfo& info() const { return info_; }
   const RunnerOptions& options() const { return options_; }
   ModelMetrics& metrics() const { return *metrics_; }
+  const std::shared_ptr<ModelMetrics>& shared_metrics() const { return metrics_; }
 
   using Ticket = uint64_t;
   // Takes both arguments and calls `done` once; or refuses and leaves them as they are. The request must have

@@ -31,6 +31,33 @@ bool Service::model_ready(const std::string& model, const std::string& version) 
   }
 }
 
+namespace {
+
+// The spill's own refusal says more than ours.
+void refuse_or_spill(const ModelRunner& runner, const Rejection& refusal, InferRequest& request, Time arrived,
+                     Done& done) {
+  auto& metrics = runner.metrics();
+  const auto& spill = runner.options().spill;
+  if (!spill || refusal.reason != Reason::overloaded) {
+    count_rejection(metrics, refusal.reason);
+    return done(refusal);
+  }
+  // The metrics outlive the model's runner, whose owner holds them.
+  Done counted = [done = std::move(done), kept = runner.shared_metrics(), arrived](InferResult result) {
+    if (const auto* rejection = std::get_if<Rejection>(&result))
+      count_rejection(*kept, rejection->reason);
+    else
+      count_success(*kept, steady_clock().now() - arrived);
+    done(std::move(result));
+  };
+  if (const auto full = spill->send(request, arrived, counted))
+    counted(*full);
+  else
+    ++metrics.spilled;
+}
+
+}  // namespace
+
 Pending Service::infer(InferRequest request, Time arrived, Done done) {
   std::shared_ptr<ModelRunner> runner;
   try {
@@ -43,8 +70,7 @@ Pending Service::infer(InferRequest request, Time arrived, Done done) {
       // Replaced between find and submit: its successor takes the request.
       if (refusal.reason == Reason::unavailable && models_->find(request.model, request.version) != runner)
         continue;
-      count_rejection(runner->metrics(), refusal.reason);
-      done(refusal);
+      refuse_or_spill(*runner, refusal, request, arrived, done);
       return {};
     }
   } catch (const RequestError& e) {
