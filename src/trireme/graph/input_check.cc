@@ -28,8 +28,12 @@ std::string to_text(const spec::Range& range) {
   return "anything";
 }
 
+// A minimum of 2 is torch.export's assumption about sizes left to it (Dim.AUTO, Dim.DYNAMIC), not a limit of
+// the graph: PyTorch does not enforce it either.
 bool holds(const spec::Range& range, int64_t size) {
-  return (!range.minimum || size >= *range.minimum) && (!range.maximum || size <= *range.maximum);
+  constexpr int64_t kAssumed = 2;
+  return (!range.minimum || *range.minimum == kAssumed || size >= *range.minimum) &&
+         (!range.maximum || size <= *range.maximum);
 }
 
 }  // namespace

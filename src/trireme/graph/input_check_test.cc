@@ -25,7 +25,7 @@ spec::Graph example() {
                   {spec::InputKind::literal, spec::kNoValue, "flag"},
                   {spec::InputKind::user, 1, "y"},
                   {spec::InputKind::user, 2, "n"}};
-  graph.ranges = {{"s77", {2, 64}}, {"s1", {1, std::nullopt}}};
+  graph.ranges = {{"s77", {3, 64}}, {"s1", {1, std::nullopt}}};
   return graph;
 }
 
@@ -53,10 +53,18 @@ TEST(InputCheck, AcceptsWhatTheExportAllows) {
   check(largest.given());
 }
 
+TEST(InputCheck, AMinimumOfTwoIsTorchExportsAssumptionOnly) {
+  spec::Graph graph = example();
+  graph.ranges["s77"].minimum = 2;
+  const InputCheck check(graph);
+  const Inputs single{.x = {1, 4}, .y = {1, 2}};
+  check(single.given());
+}
+
 TEST(InputCheck, NamesTheDimensionAndWhatIsAllowed) {
   expect_refused({.x = {5, 3}}, "input 'x', dimension 1 is 3, the model takes only 4");
-  expect_refused({.x = {65, 4}, .y = {65, 130}}, "input 'x', dimension 0 is 65, allowed is 2 to 64");
-  expect_refused({.x = {1, 4}, .y = {1, 2}}, "allowed is 2 to 64");
+  expect_refused({.x = {65, 4}, .y = {65, 130}}, "input 'x', dimension 0 is 65, allowed is 3 to 64");
+  expect_refused({.x = {1, 4}, .y = {1, 2}}, "allowed is 3 to 64");
   expect_refused({.y = {6, 10}},
                  "input 'y', dimension 0 is 6, but must equal input 'x', dimension 0, which is 5");
   expect_refused({.y = {5, 11}}, "input 'y', dimension 1 is 11, but must be Mul(2, s77) = 10");
