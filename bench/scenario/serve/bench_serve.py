@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "python")]
 import lab  # noqa: E402
 
-TRIREME = str(ROOT / "build/release/trireme")
+TRIREME = os.environ.get("TRIREME_BIN", str(ROOT / "build/release/trireme"))
 VENV = ROOT / "bench/out/serve-venv/bin/python"
 RIVALS = Path(__file__).parent / "rivals"
 LIMIT_MS = 25

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A venv for the rivals under bench/out, apart from .venv, whose torch it borrows. Those that do not install are named and left out.
 set -uo pipefail
-cd "$(dirname "$0")/../../../.."
+cd "$(dirname "$0")/../../../.." || exit 1
 venv=bench/out/serve-venv
 mkdir -p bench/out
 [ -x $venv/bin/python ] || python3 -m venv $venv
