@@ -3,7 +3,7 @@
 
     python tests/fuzz/fuzz_serve.py --seconds 60 [--port 8000] [--seed 1]
 
-Without --port it starts a server of its own (release build) with a small model. The corpus is tests/fuzz/serve: whole requests, one
+Without --port it starts a server of its own (release build) with a small model. The corpus is tests/fuzz/corpus/serve: whole requests, one
 a file; each is damaged at random and sent on a connection of its own. Findings, written to bench/out/fuzz and ending the run with
 code 1: no answer to a request that came whole, an answer that is not HTTP, a status of 500 or more (but 501 and 503), an error
 without a reason, or a server that no longer lives. A finding is fixed by adding its file to the corpus.
@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-CORPUS = Path(__file__).parent / "serve"
+CORPUS = Path(__file__).parent / "corpus" / "serve"
 NUMBERS = [b"0", b"-1", b"1", b"2147483648", b"4294967295", b"9223372036854775808", b"-9223372036854775808", b"1e999", b"0.5",
            b"99999999999999999999999999", b"NaN", b"null", b"true", b"[]", b"{}", b'""']
 TOKENS = [b"\r\n", b"\r\n\r\n", b"\0", b"\xff", b'"', b"[", b"]", b"{", b"}", b",", b":", b"\\u0000", b"\\ud800", b"Content-Length: 5\r\n",
