@@ -4,10 +4,12 @@
 # make fuzz        what reads from connections, for 60 s (FUZZ_SECONDS) with libFuzzer
 # make bench-serve ours beside other model servers (a venv for them under bench/out)
 # make bench-ddp   ours beside PyTorch DDP (needs root for network namespaces)
+# make bench-stats one-bit statistics beside NumPy, then their reference tables
+# make test-wheel  the wheel, used where torch is not installed
 PY := .venv/bin/python
 BUILD ?= build/release
 
-.PHONY: all setup build quickstart test lint fuzz bench-ddp bench-serve test-cuda-wheel clean
+.PHONY: all setup build quickstart test lint fuzz bench-ddp bench-serve test-cuda-wheel bench-stats test-wheel clean
 all: build
 
 setup:
@@ -39,9 +41,15 @@ bench-ddp: build
 bench-serve: build
 	@bench/scenario/serve/rivals/setup.sh
 	@$(PY) bench/scenario/serve/bench_serve.py
+bench-stats: build
+	@$(PY) bench/scenario/stats/bench_stats.py
+	@$(PY) bench/scenario/stats/tables.py
 
 test-cuda-wheel: setup
 	@tools/test_cuda_wheel.sh
+
+test-wheel: setup
+	@tools/test_wheel.sh
 
 clean:
 	rm -rf build

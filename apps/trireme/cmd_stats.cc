@@ -33,12 +33,13 @@ struct Arguments {
   std::vector<std::string> inputs;
   std::string gamma = "light", method = "triangular", missing = "error", out, bits_out, threshold = "none",
               psd = "none";
-  std::string y, alpha = "rule", shape;
-  double moment_order = 0, eta = 0, multiple = -1, corrupted = 0, radius = 0, truncation = 0, bound = 0;
+  std::string y, alpha = "rule", shape, mask;
+  double moment_order = 0, eta = 0, multiple = -1, corrupted = 0, radius = 0, truncation = 0, bound = 0,
+         step = 0;
   unsigned bits = 2, folds = 5, threads = 0;
   uint64_t seed = 0;
   uint32_t stream = 0;
-  bool centred = false, quantise_x = false, errors = false;
+  bool centred = false, quantise_x = false, errors = false, complex = false, toeplitz = false;
 };
 
 Matrix view(const Dense& table) {
@@ -87,10 +88,39 @@ void set_ranges(const Arguments& a, const Dense& table, Problem problem, CodeBoo
       book.range.push_back(light_tail_range(std::sqrt(moment), table.rows));
   }
   if (a.eta > 0) book.truncation.assign(table.cols, a.eta);
+  if (book.scheme == Scheme::triangular && a.step > 0) {
+    book.step = a.step;
+    book.bits = bits_for(book.scheme, *std::max_element(book.range.begin(), book.range.end()), a.step);
+  }
 }
 
 Missing missing_of(const std::string& text) {
   return text == "mask" ? Missing::mask : Missing::error;
+}
+
+// A table of real numbers.
+Dense read_real(const std::string& path) {
+  Table table = read_table(path);
+  if (table.complex)
+    fail(ErrorCode::input, path, ": complex numbers; only stats mean and stats covariance take them");
+  return std::move(table.values);
+}
+
+std::string counted(size_t n, const char* what) {
+  return cat(n, " ", what, n == 1 ? "" : "s");
+}
+
+// The table of `mean` and `covariance`, and in book.complex whether its columns are real and imaginary parts.
+Dense read_samples(const Arguments& a, CodeBook& book) {
+  Table table = read_table(a.inputs[0]);
+  book.complex = table.complex || a.complex;
+  if (book.complex && table.values.cols % 2)
+    fail(ErrorCode::input, a.inputs[0], ": ", counted(table.values.cols, "column"),
+         "; --complex takes the real parts of all columns, then their imaginary parts");
+  if (table.values.rows < 2)
+    fail(ErrorCode::input, a.inputs[0], ": ", counted(table.values.rows, "row"),
+         "; statistics need at least 2");
+  return std::move(table.values);
 }
 
 // Calls use(block) for the bits of all inputs: bits files as they are, one table quantised in blocks of rows.
@@ -110,9 +140,7 @@ void for_bits(const Arguments& a, Problem problem, CodeBook book, Start start, U
     }
     return;
   }
-  const Dense table = read_table(a.inputs[0]);
-  if (table.rows < 2)
-    fail(ErrorCode::input, a.inputs[0], ": ", table.rows, " row; statistics need at least 2");
+  const Dense table = read_samples(a, book);
   set_ranges(a, table, problem, book);
   start(book);
   std::unique_ptr<BitsWriter> writer;
@@ -151,6 +179,18 @@ int finish(const Arguments& a, json answer, const char* key, const Dense& result
   std::printf("%s\n", answer.dump().c_str());
   return 0;
 }
+// The same with the imaginary parts under KEY_imaginary, or complex128 in --out.
+int finish(const Arguments& a, json answer, const std::string& key, const ComplexDense& result) {
+  if (!a.out.empty()) {
+    write_file(a.out, to_npy(result));
+    answer["out"] = a.out;
+    std::printf("%s\n", answer.dump().c_str());
+    return 0;
+  }
+  const bool vector = result.imaginary.cols == 1;
+  answer[key + "_imaginary"] = vector ? json(result.imaginary.values) : matrix_json(result.imaginary);
+  return finish(a, std::move(answer), key.c_str(), result.real);
+}
 
 Dense column(std::vector<double> values) {
   Dense out;
@@ -177,55 +217,60 @@ int run_mean(const Arguments& a) {
   answer["n"] = counts->rows(0);
   answer["standard_error"] = counts->standard_errors();
   if (a.eta > 0) answer["privacy_epsilon"] = privacy_epsilon(counts->book(), 0);
-  return finish(a, std::move(answer), "mean", column(counts->mean()));
+  const std::vector<double> mean = counts->mean();
+  if (!counts->book().complex) return finish(a, std::move(answer), "mean", column(mean));
+  const auto half = mean.begin() + static_cast<std::ptrdiff_t>(mean.size() / 2);
+  return finish(a, std::move(answer), "mean",
+                ComplexDense{column({mean.begin(), half}), column({half, mean.end()})});
 }
 
 CodeBook book_for(const std::string& method, unsigned bits) {
   CodeBook book;
   if (method != "triangular" && method != "all_pairs" && method != "raw")
-    fail(ErrorCode::usage, "--method ", method, ": one of triangular, all_pairs, raw");
+    fail(ErrorCode::usage, "--method ", method, ": one of triangular, all_pairs, raw",
+         method == "one_bit" ? "; one_bit needs known variances: trireme.stats has it in Python" : "");
   book.scheme = method == "triangular" ? Scheme::triangular : Scheme::two_dither;
   book.bits = method == "triangular" ? bits : 1;
   return book;
 }
 
-// --multiple, or by cross-validation over the rows that fit in one block.
-double threshold_multiple(const Arguments& a, const BitMatrix& bits, Pairing pairing, Shrink shrink) {
-  if (a.multiple >= 0) return a.multiple;
-  std::vector<double> candidates;
-  for (int c = 0; c <= 30; ++c) candidates.push_back(0.1 * c);
-  return choose_threshold(bits, pairing, shrink, candidates, a.folds, a.threads).multiple;
+// The counts of a covariance, in folds where a threshold is to be cross-validated.
+struct FoldedCounts {
+  std::vector<CovarianceCounts> parts;
+
+  FoldedCounts(const Arguments& a, const CodeBook& book, Pairing pairing) {
+    const bool choose = a.threshold != "none" && a.multiple < 0;
+    parts.assign(choose ? std::max(2u, a.folds) : 1, CovarianceCounts(book, pairing, a.errors));
+  }
+  CovarianceCounts whole() const {
+    CovarianceCounts sum = parts[0];
+    for (size_t f = 1; f < parts.size(); ++f) sum.merge(parts[f]);
+    return sum;
+  }
+  double multiple(const Arguments& a) const {
+    if (a.multiple >= 0) return a.multiple;
+    std::vector<double> candidates;
+    for (int c = 0; c <= 30; ++c) candidates.push_back(0.1 * c);
+    return choose_threshold(parts, shrink(a), candidates).multiple;
+  }
+  static Shrink shrink(const Arguments& a) { return a.threshold == "soft" ? Shrink::soft : Shrink::hard; }
+};
+
+Dense definite(const Arguments& a, const Dense& estimate) {
+  if (a.psd == "project") return project_psd(estimate);
+  if (a.psd != "shrink") return estimate;
+  double top = 0;
+  for (size_t j = 0; j < estimate.rows; ++j) top = std::max(top, estimate(j, j));
+  return shrink_to_definite(estimate, 1e-6 * top);
 }
 
-int run_covariance(const Arguments& a) {
-  const Pairing pairing = a.method == "raw" ? Pairing::raw : Pairing::all_pairs;
-  std::unique_ptr<CovarianceCounts> counts;
-  BitMatrix first_block;
-  for_bits(
-      a, Problem::covariance, book_for(a.method, a.bits),
-      [&](const CodeBook& b) { counts = std::make_unique<CovarianceCounts>(b, pairing, a.errors); },
-      [&](const BitMatrix& bits) {
-        if (counts->rows() == 0) first_block = bits;
-        counts->add(bits, a.threads);
-      });
-  json answer = describe(counts->book());
-  answer["n"] = counts->rows();
-  Dense estimate = a.centred ? counts->second_moment() : counts->covariance();
-  if (a.threshold != "none") {
-    const Shrink shrink = a.threshold == "soft" ? Shrink::soft : Shrink::hard;
-    const double multiple = threshold_multiple(a, first_block, pairing, shrink);
-    threshold(estimate, shrink, multiple, counts->book().range, counts->rows());
-    answer["threshold_multiple"] = multiple;
-  }
-  answer["smallest_eigenvalue"] = smallest_eigenvalue(estimate);
-  if (a.psd == "project") estimate = project_psd(estimate);
-  if (a.psd == "shrink") {
-    double top = 0;
-    for (size_t j = 0; j < estimate.rows; ++j) top = std::max(top, estimate(j, j));
-    estimate = shrink_to_definite(estimate, 1e-6 * top);
-  }
-  if (a.errors) answer["standard_errors"] = matrix_json(counts->standard_errors());
-  return finish(a, std::move(answer), "covariance", estimate);
+void multiply_mask(const Arguments& a, Dense& estimate) {
+  if (a.mask.empty()) return;
+  const Dense mask = read_real(a.mask);
+  if (mask.rows != estimate.rows || mask.cols != estimate.cols)
+    fail(ErrorCode::input, a.mask, ": ", mask.rows, " x ", mask.cols, "; the covariance is ", estimate.rows,
+         " x ", estimate.cols);
+  for (size_t k = 0; k < mask.values.size(); ++k) estimate.values[k] *= mask.values[k];
 }
 
 void subtract_means(Dense& table) {
@@ -236,11 +281,78 @@ void subtract_means(Dense& table) {
   }
 }
 
+// The baselines, from the full table: --method full_precision and arcsine.
+int run_baseline(const Arguments& a) {
+  CodeBook book;
+  Dense table = read_samples(a, book);
+  if (book.complex || a.inputs.size() != 1 || a.missing != "error" || !a.bits_out.empty() ||
+      a.threshold != "none")
+    fail(ErrorCode::usage, "--method ", a.method,
+         " is a baseline of one real table, without bits or a threshold");
+  for (size_t k = 0; k < table.values.size(); ++k)
+    if (!std::isfinite(table.values[k]))
+      fail(ErrorCode::input, a.inputs[0], ": row ", k / table.cols, ", column ", k % table.cols,
+           " is not a finite number");
+  if (!a.centred) subtract_means(table);
+  const Dense estimate = a.method == "arcsine" ? arcsine_correlation(view(table), a.threads)
+                                               : full_precision_second_moment(view(table), a.threads);
+  json answer = {
+      {"method", a.method}, {"n", table.rows}, {"smallest_eigenvalue", smallest_eigenvalue(estimate)}};
+  return finish(a, std::move(answer), "covariance", definite(a, estimate));
+}
+
+int run_covariance(const Arguments& a) {
+  if (a.method == "arcsine" || a.method == "full_precision") return run_baseline(a);
+  const Pairing pairing = a.method == "raw" ? Pairing::raw : Pairing::all_pairs;
+  std::unique_ptr<FoldedCounts> folded;
+  for_bits(
+      a, Problem::covariance, book_for(a.method, a.bits),
+      [&](const CodeBook& b) { folded = std::make_unique<FoldedCounts>(a, b, pairing); },
+      [&](const BitMatrix& bits) { add_in_folds(bits, folded->parts, a.threads); });
+  const CovarianceCounts counts = folded->whole();
+  if (counts.rows() < 2)
+    fail(ErrorCode::input, a.inputs[0], ": ", counted(counts.rows(), "row"), "; statistics need at least 2");
+  json answer = describe(counts.book());
+  answer["n"] = counts.rows();
+  Dense estimate = a.centred ? counts.second_moment() : counts.covariance();
+  if (a.threshold != "none") {
+    const double multiple = folded->multiple(a);
+    threshold(estimate, FoldedCounts::shrink(a), multiple, counts.book().range, counts.rows());
+    answer["threshold_multiple"] = multiple;
+  }
+  if (a.errors) answer["standard_errors"] = matrix_json(counts.standard_errors());
+  if (counts.book().complex) {
+    if (a.psd == "shrink") fail(ErrorCode::usage, "--psd shrink is for real data; take --psd project");
+    ComplexDense folded_estimate = fold_complex(estimate);
+    multiply_mask(a, folded_estimate.real);
+    multiply_mask(a, folded_estimate.imaginary);
+    if (a.toeplitz) folded_estimate = toeplitz(folded_estimate);
+    const Dense embedded = embed(folded_estimate);
+    answer["smallest_eigenvalue"] = smallest_eigenvalue(embedded);
+    return finish(a, std::move(answer), "covariance", extract(definite(a, embedded)));
+  }
+  multiply_mask(a, estimate);
+  if (a.toeplitz) estimate = toeplitz(estimate);
+  answer["smallest_eigenvalue"] = smallest_eigenvalue(estimate);
+  return finish(a, std::move(answer), "covariance", definite(a, estimate));
+}
+
+void refuse_constant(const Dense& table, const std::string& path) {
+  for (size_t j = 0; j < table.cols; ++j) {
+    size_t i = 1;
+    while (i < table.rows && table(i, j) == table(0, j)) ++i;
+    if (i >= table.rows && table.rows > 1)
+      fail(ErrorCode::input, path, ": column ", j,
+           " is constant: centred data has nothing in it; drop the column");
+  }
+}
+
 int run_regression(const Arguments& a) {
   if (a.inputs.size() != 1) fail(ErrorCode::usage, "regression takes one table X and --y");
-  Dense x = read_table(a.inputs[0]), y = read_table(a.y);
+  Dense x = read_real(a.inputs[0]), y = read_real(a.y);
   if (y.cols != 1) fail(ErrorCode::input, a.y, ": ", y.cols, " columns; the responses are one");
   if (x.rows != y.rows) fail(ErrorCode::input, a.inputs[0], " has ", x.rows, " rows, ", a.y, " has ", y.rows);
+  refuse_constant(x, a.inputs[0]);
   if (!a.centred) subtract_means(x), subtract_means(y);
   CodeBook y_book, x_book = book_for(a.method, 2);
   y_book.scheme = Scheme::one_bit;
@@ -295,7 +407,8 @@ int run_regression(const Arguments& a) {
 }
 
 int run_complete(const Arguments& a) {
-  const Dense table = read_table(a.inputs[0]);
+  if (a.inputs.size() != 1) fail(ErrorCode::usage, "complete takes one table of observations");
+  const Dense table = read_real(a.inputs[0]);
   if (table.cols != 3)
     fail(ErrorCode::input, a.inputs[0], ": ", table.cols, " columns; give row, column, value (from 0)");
   Entries entries;
@@ -379,14 +492,24 @@ std::function<int()> setup_stats(CLI::App& app) {
         ->check(CLI::IsMember({"error", "mask"}))
         ->capture_default_str();
     sub->add_option("--bits-out", a->bits_out, "also write the bits")->type_name("FILE");
+    sub->add_flag("--complex", a->complex,
+                  "columns: real parts, then imaginary ones (a complex .npy needs no flag)");
   }
   mean.add_option("--corrupted", a->corrupted, "share of rows that may hold anything (pilot rule)");
-  covariance.add_option("--method", a->method, "triangular, all_pairs or raw")->capture_default_str();
+  covariance
+      .add_option("--method", a->method, "triangular, all_pairs, raw; baselines: full_precision, arcsine")
+      ->capture_default_str();
   covariance.add_option("--bits", a->bits, "bits a value of the triangular method")->capture_default_str();
+  covariance.add_option("--step", a->step, "its cell width; the bits then follow from the range");
   covariance.add_option("--threshold", a->threshold)
       ->check(CLI::IsMember({"none", "hard", "soft"}))
       ->capture_default_str();
   covariance.add_option("--multiple", a->multiple, "of gamma^2 sqrt(log d / n); by default cross-validated");
+  covariance.add_option("--folds", a->folds, "of the cross-validation")->capture_default_str();
+  covariance.add_option("--mask", a->mask, "matrix that multiplies the estimate (banding, tapering)")
+      ->type_name("FILE");
+  covariance.add_flag("--toeplitz", a->toeplitz,
+                      "average along the diagonals (stationary series, line arrays)");
   covariance.add_option("--psd", a->psd)
       ->check(CLI::IsMember({"none", "project", "shrink"}))
       ->capture_default_str();

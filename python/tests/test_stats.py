@@ -216,6 +216,16 @@ def test_lasso_parts_are_the_whole(quantize_x):
     for a, b in [(0, 7), (7, 900), (900, 2000)]:
         parts.partial_fit(X[a:b], y[a:b])
     np.testing.assert_allclose(parts.coef_, whole.coef_, atol=1e-5)
+    onwards = OneBitLasso(3.0, 0.1, quantize_x, 4.0, 3).fit(X[:900], y[:900]).partial_fit(X[900:], y[900:])
+    np.testing.assert_allclose(onwards.coef_, whole.coef_, atol=1e-5)
+    assert onwards.n_samples_seen_ == 2000
+    if not quantize_x:
+        with pytest.raises(ValueError, match="went when this estimator was pickled"):
+            pickle.loads(pickle.dumps(whole)).partial_fit(X, y)
+    rule = OneBitLasso(3.0, None, quantize_x, 4.0, 3)
+    for a, b in [(0, 700), (700, 2000)]:
+        rule.partial_fit(X[a:b] * (1 + a), y[a:b])  # columns that grow: the rule goes by all rows
+    assert rule.alpha_ == pytest.approx(clone(rule).fit(np.vstack([X[:700], X[700:] * 701]), y).alpha_)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(whole)).predict(X), whole.predict(X))
 
 

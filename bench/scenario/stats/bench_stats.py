@@ -99,20 +99,31 @@ def regression(d, n, s, quantize):
     return row
 
 
-def completion(size, share, rank=2):
-    """Sums of products of signs, entries within 1: at 5 % and one bit an entry, weaker matrices drown (rank 0 is then found)."""
+def factors(size, rank, kind, rng):
+    """Truth within +-1. "signs": sums of products of signs, as strong as the bound lets a matrix be. "gaussian": products of normal
+    factors scaled to a largest entry of 1, so that most entries are small, as in real ratings."""
+    import numpy as np
+    if kind == "signs":
+        return rng.choice([-1.0, 1.0], (size, rank)) @ rng.choice([-1.0, 1.0], (rank, size)) / rank
+    truth = rng.standard_normal((size, rank)) @ rng.standard_normal((rank, size))
+    return truth / np.abs(truth).max()
+
+
+def completion(size, share, kind, gamma, noise, alpha, rank=2):
+    """One fit; the error over all entries is to be read beside the mean square of the truth, which a matrix of zeros would have."""
     import numpy as np
     from trireme.stats import OneBitMatrixCompletion, _stats
     rng = np.random.default_rng(2)
-    truth = rng.choice([-1.0, 1.0], (size, rank)) @ rng.choice([-1.0, 1.0], (rank, size)) / rank
+    truth = factors(size, rank, kind, rng)
     n = int(share * size * size)
     at = rng.integers(0, size, (n, 2))
-    values = truth[at[:, 0], at[:, 1]] + 0.3 * rng.standard_normal(n)
-    model = OneBitMatrixCompletion(gamma=1.6, bound=1.0, alpha=0.75 * _stats.completion_lambda(1.6, size, size, n), random_state=0)
+    values = truth[at[:, 0], at[:, 1]] + noise * rng.standard_normal(n)
+    penalty = "cv" if alpha == "cv" else alpha * _stats.completion_lambda(gamma, size, size, n)
+    model = OneBitMatrixCompletion(gamma=gamma, bound=1.0, alpha=penalty, random_state=0)
     seconds, fit = timed(lambda: model.fit(at, values, (size, size)))
-    row = {"size": size, "observed": n, "seconds": seconds, "iterations": fit.n_iter_, "rank": fit.rank_,
-           "converged": bool(fit.converged_), "mean_square_error": float(np.mean((fit.matrix_ - truth) ** 2)),
-           "mean_square_of_truth": float(np.mean(truth**2))}
+    row = {"size": size, "observed": n, "share": share, "kind": kind, "noise": noise, "gamma": gamma, "alpha": alpha, "seconds": seconds,
+           "iterations": fit.n_iter_, "rank": fit.rank_, "converged": bool(fit.converged_),
+           "mean_square_error": float(np.mean((fit.matrix_ - truth) ** 2)), "mean_square_of_truth": float(np.mean(truth**2))}
     print("completion", row, flush=True)
     return row
 
@@ -161,7 +172,11 @@ def main():
                          for n, d in [(25_000, 1000), (400_000, 250), (100_000, 250), (100_000, 500), (25_000, 2000)]]
     results["regression"] = [regression(10_000 // scale, 20_000 // scale, 20, False),
                              regression(10_000 // scale, 20_000 // scale, 20, True)]
-    results["completion"] = [completion(2000 // scale, 0.05 * (4 if args.quick else 1)), completion(1000 // scale, 0.1)]
+    few = 4 if args.quick else 1
+    results["completion"] = [completion(2000 // scale, 0.05 * few, "signs", 1.6, 0.3, 0.75),
+                             completion(1000 // scale, 0.1 * few, "signs", 1.6, 0.3, 0.75),
+                             completion(2000 // scale, 0.05 * few, "gaussian", 0.5, 0.05, 0.5),
+                             completion(2000 // scale, 0.2 * few, "gaussian", 0.5, 0.05, 0.5)]
     if not args.quick:
         write(results, ROOT / "bench" / "results")
 

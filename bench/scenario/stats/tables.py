@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The reference tables and slopes of one-bit statistics, by simulation; writes bench/results/stats_tables.md.
 
-  python bench/scenario/stats/tables.py [--trials 20] [--only covariance,regression,quantised,completion,mean]
+  python bench/scenario/stats/tables.py [--trials 20] [--only mean,limits,variances,covariance,selection,regression,…]
 
 Each row: what was measured, the reference value, the tolerance, and whether it holds. A miss makes the exit code 1.
 """
@@ -31,11 +31,11 @@ def slope(sizes, errors):
     return float(np.polyfit(np.log(sizes), np.log(errors), 1)[0])
 
 
-def blocks(n, d, rng, nu=None):
+def blocks(n, d, rng, nu=None, size=4, rho=0.6):
     X = rng.standard_normal((n, d))
     for j in range(d):
-        if j % 4:
-            X[:, j] = 0.6 * X[:, j - 1] + 0.8 * X[:, j]
+        if j % size:
+            X[:, j] = rho * X[:, j - 1] + np.sqrt(1 - rho**2) * X[:, j]
     if nu:  # multivariate t with the same covariance
         X *= np.sqrt((nu - 2) / rng.chisquare(nu, (n, 1)))
     return X
@@ -53,6 +53,97 @@ def fit_covariance(X, method, gamma, seed, **more):
 
 def hard(A, level):
     return np.where(np.abs(A) >= level, A, 0.0)
+
+
+def second_moment(x, gamma, seed):
+    """E clip(x)^2 of one column from bits, with its standard error."""
+    fit = DitheredCovariance("triangular", gamma, assume_centered=True, standard_errors=True, store_precision=False,
+                             random_state=seed).fit(x.reshape(-1, 1))
+    return fit.covariance_[0, 0], fit.standard_errors_[0, 0]
+
+
+def limits(trials):
+    """What the estimates tend to when values are clipped; within four standard errors, or the reference's 0.003."""
+    rng, n = np.random.default_rng(5), 100_000 * trials
+    ranges = [0.5, 1, 1.5, 2, 2.5, 3, 4]
+    z = rng.standard_normal(n, dtype=np.float32)
+    squares = [0.185128, 0.516059, 0.778465, 0.920537, 0.977560, 0.995007, 0.999879]
+    products = [0.382925, 0.682689, 0.866386, 0.954500, 0.987581, 0.997300, 0.999937]
+    for k, (g, square, product) in enumerate(zip(ranges, squares, products)):
+        got, error = second_moment(z, g, k)
+        check("7.2 E clip(Z)^2, normal", f"gamma {g}", got, square, absolute=4 * error)
+        terms = z * _stats.quantise(z.reshape(-1, 1), _stats.CodeBook("one_bit", 1, [g]), 50 + k).decode()[:, 0]
+        check("7.2 E Z gamma q, normal", f"gamma {g}", np.mean(terms), product, absolute=4 * np.std(terms) / np.sqrt(n))
+    for nu, references in [(3, [0.363380, 0.612262, 0.728803, 0.832883, 0.894553]), (4.5, [0.437771, 0.765354, 0.889475, 0.963818, 0.988129]),
+                           (5, [0.448671, 0.787888, 0.910022, 0.975612, 0.993503]), (6, [0.463344, 0.818019, 0.935513, 0.987672, 0.997805])]:
+        x = rng.standard_t(nu, n) * np.sqrt((nu - 2) / nu)
+        for k, (g, reference) in enumerate(zip([1, 2, 3, 5, 8], references)):
+            got, error = second_moment(x, g, k)
+            check(f"7.2 E clip^2, t({nu})", f"gamma {g}", got, reference, absolute=4 * error)
+    # Blocks of 4 columns: the five blocks have one limit, and the zeros between them are known.
+    fits = {g: [] for g in (1, 1.5, 2, 3)}
+    for t in range(2 * trials):
+        X = blocks(400_000, 20, rng)
+        for g, found in fits.items():
+            A = fit_covariance(X, "triangular", g, t)
+            found.append(np.mean([A[k:k + 4, k:k + 4] for k in range(0, 20, 4)], axis=0))
+    for g, (diagonal, neighbour, bias) in {1: (0.516, 0.289, 1.213), 1.5: (0.778, 0.456, 0.565), 2: (0.920, 0.548, 0.209),
+                                           3: (0.994, 0.596, 0.025)}.items():
+        A = np.mean(fits[g], axis=0)
+        check("7.2 blocks", f"gamma {g}, diagonal", np.mean(np.diag(A)), diagonal, absolute=0.003)
+        check("7.2 blocks", f"gamma {g}, neighbour", np.mean(np.diag(A, 1)), neighbour, absolute=0.003)
+        check("7.2 blocks", f"gamma {g}, operator norm of the bias", np.linalg.norm(A - block_covariance(4), 2), bias, absolute=0.006)
+
+
+def variances(trials):
+    """n times the squared standard error is the variance of one row's terms: bivariate normal, correlation 0.5."""
+    rng, n = np.random.default_rng(6), 200_000 * trials
+    X = rng.standard_normal((n, 2))
+    X[:, 1] = 0.5 * X[:, 0] + np.sqrt(0.75) * X[:, 1]
+    formulas = {3: {"raw": (40.98, 80.01), "all_pairs": (24.84, 80.01), "one_bit": (80.75, None), "triangular": (10.75, 16.91)},
+                4: {"raw": (128.50, 255.00), "all_pairs": (72.13, 255.00), "one_bit": (255.75, None), "triangular": (25.25, 31.00)}}
+    for gamma, methods in formulas.items():
+        for method, (off, on) in methods.items():
+            fit = DitheredCovariance(method, gamma, assume_centered=True, standard_errors=True, store_precision=False, random_state=0,
+                                     variances=[1.0, 1.0] if method == "one_bit" else None).fit(X)
+            got = n * fit.standard_errors_**2
+            check("7.3 variance of a row", f"gamma {gamma}, {method}, off the diagonal", got[0, 1], off, relative=0.01)
+            if on is not None:
+                check("7.3 variance of a row", f"gamma {gamma}, {method}, diagonal", got[0, 0], on, relative=0.01)
+
+
+def selection(trials):
+    """Cross-validated threshold and penalty beside the best fixed one and none."""
+    rng, d, n, truth = np.random.default_rng(7), 60, 8000, block_covariance(60)
+    grid, multiples, chosen, plain, cuts = np.arange(0.6, 1.61, 0.1), [], [], [], []
+    for t in range(trials):
+        X = blocks(n, d, rng)
+        fit = DitheredCovariance("raw", 3.0, "hard", assume_centered=True, store_precision=False, random_state=t, n_jobs=1).fit(X)
+        raw = fit_covariance(X, "raw", 3.0, t)
+        frobenius_of = lambda A: np.linalg.norm(A - truth)
+        multiples.append(fit.threshold_multiple_)
+        chosen.append(frobenius_of(fit.covariance_))
+        plain.append(frobenius_of(raw))
+        cuts.append([frobenius_of(_stats.threshold(raw, "hard", m, [3.0] * d, n)) for m in grid])
+    oracle = np.mean(cuts, axis=0).min()
+    check("7.3 threshold by 5 folds", "multiple", np.mean(multiples), 1.08, absolute=0.1)
+    check("7.3 threshold by 5 folds", "Frobenius error", np.mean(chosen), 1.685, relative=0.08)
+    check("7.3 threshold by 5 folds", "best fixed multiple", oracle, 1.638, relative=0.08)
+    check("7.3 threshold by 5 folds", "no threshold", np.mean(plain), 4.347, relative=0.08)
+    check("2.4 selection", "threshold: error over that of the best", np.mean(chosen) / oracle, 1.0, absolute=0.06)
+    picks, errors, best = [], [], []
+    grid, unit = [0.4, 0.5, 0.6, 0.7, 0.8, 1.0], 3 * np.sqrt(np.log(200) / n)
+    for t in range(trials):
+        X, y, theta = regression_data(n, 200, rng)
+        fit = OneBitLasso(3.0, "cv", random_state=t, n_jobs=1).fit(X, y)
+        picks.append(fit.alpha_ / unit)
+        errors.append(np.linalg.norm(fit.coef_ - theta))
+        best.append([np.linalg.norm(OneBitLasso(3.0, m * unit, random_state=t, n_jobs=1).fit(X, y).coef_ - theta) for m in grid])
+    oracle = np.mean(best, axis=0).min()
+    check("7.4 lambda by 5 folds", "multiple", np.mean(picks), 0.68, absolute=0.15)
+    check("7.4 lambda by 5 folds", "l2 error", np.mean(errors), 0.1718, relative=0.12)
+    check("7.4 lambda by 5 folds", "best fixed multiple", oracle, 0.1697, relative=0.12)
+    check("2.4 selection", "lambda: error over that of the best", np.mean(errors) / oracle, 1.0, absolute=0.06)
 
 
 def covariance(trials):
@@ -74,7 +165,7 @@ def covariance(trials):
         means[n] = np.mean(rows, axis=0)
         for k, name in enumerate(names if n in expected else []):
             check("7.3 covariance, gamma 3", f"n = {n}, {name}", means[n][k], expected[n][k], relative=0.08)
-    for k, name, reference in [(0, "max raw", -0.512), (1, "op raw", -0.502), (2, "op hard", -0.565)]:
+    for k, name, reference in [(0, "max raw", -0.512), (1, "op raw", -0.502), (2, "op hard", -0.565), (6, "op full precision", -0.5)]:
         check("3.2 slope, gamma 3", name, slope(sizes, [means[n][k] for n in sizes]), reference, absolute=0.05)
     log_n, log_hard = [], []
     for n in sizes:
@@ -82,10 +173,11 @@ def covariance(trials):
         for t in range(trials):
             g = np.sqrt(np.log(n))
             raw = fit_covariance(blocks(n, d, rng), "raw", g, t)
-            rows.append([np.abs(raw - truth).max(), op(raw)])
+            rows.append([np.abs(raw - truth).max(), op(raw), op(hard(raw, g * g * np.sqrt(np.log(d) / n)))])
         log_n.append(np.mean(rows, axis=0))
     check("3.2 slope, gamma sqrt(log n)", "max raw", slope(sizes, [r[0] for r in log_n]), -0.393, absolute=0.05)
     check("3.2 slope, gamma sqrt(log n)", "op raw", slope(sizes, [r[1] for r in log_n]), -0.392, absolute=0.05)
+    check("3.2 slope, gamma sqrt(log n)", "op hard", slope(sizes, [r[2] for r in log_n]), -0.459, absolute=0.05)
     tails(5 * trials, sizes, rng, truth, op)
     frobenius(max(200, 10 * trials), rng)
 
@@ -106,10 +198,14 @@ def tails(trials, sizes, rng, truth, op):
         check("3.2 slope", f"t({nu}) raw", slope(sizes, raws), raw_slope, absolute=0.05)
         check("3.2 slope", f"t({nu}) hard", slope(sizes, hards), hard_slope, absolute=0.05)
     multi = []
-    for n in sizes:
+    for n, reference, bits in zip(sizes, [1.463, 0.746, 0.356, 0.183], [4.2, 4.7, 5.1, 5.6]):
         zeta = 2 * (n / np.log(d)) ** 0.25
         multi.append(np.mean([op(fit_covariance(blocks(n, d, rng, 4.5), "triangular", zeta, t, bits=None, step=1.0))
                               for t in range(trials)]))
+        check("7.3 multi-bit t(4.5), step 1", f"n = {n}, op", multi[-1], reference, relative=0.08)
+        check("7.3 multi-bit t(4.5), step 1", f"n = {n}, bits of its levels", np.log2(2 * np.ceil(zeta) + 2), bits, absolute=0.1)
+        whole = _stats.bits_for("triangular", zeta, 1.0)
+        check("7.3 multi-bit t(4.5), step 1", f"n = {n}, bits we take", whole, np.ceil(bits), absolute=0)
     check("3.2 slope", "multi-bit t(4.5), step 1", slope(sizes, multi), -0.493, absolute=0.05)
 
 
@@ -152,30 +248,33 @@ def regression(trials):
 
 def quantised(trials):
     d, sizes, rng = 100, [2000, 8000, 64000], np.random.default_rng(2)
-    for method, multiple, reference, slope_reference in [("raw", 0.7, [0.693, 0.400, 0.178], -0.410),
-                                                         ("all_pairs", 0.5, [0.693, 0.369, 0.165], None),
-                                                         ("triangular", 0.35, [0.499, 0.289, 0.120], -0.413)]:
+    for method, multiple, reference, eigenvalues, slope_reference in [
+            ("raw", 0.7, [0.693, 0.400, 0.178], [-1.29, -0.38, 0.39], -0.410),
+            ("all_pairs", 0.5, [0.693, 0.369, 0.165], [-0.67, -0.04, 0.54], None),
+            ("triangular", 0.35, [0.499, 0.289, 0.120], [-0.13, 0.33, 0.71], -0.413)]:
         means = []
-        for n, value in zip(sizes, reference):
-            errors, g = [], np.sqrt(np.log(n))
+        for n, value, eigenvalue in zip(sizes, reference, eigenvalues):
+            errors, g, smallest = [], np.sqrt(np.log(n)), []
             for t in range(trials):
                 X, y, theta = regression_data(n, d, rng)
                 fit = OneBitLasso(g, multiple * g * g * np.sqrt(np.log(d) / n), True, 1.5 * np.abs(theta).sum(), t,
                                   method=method, n_jobs=1).fit(X, y)
                 errors.append(np.linalg.norm(fit.coef_ - theta))
+                smallest.append(fit.smallest_eigenvalue_)
             means.append(np.mean(errors))
             check(f"7.4 quantised X and y, {method}", f"n = {n}", means[-1], value, relative=0.12)
+            check(f"7.4 quantised X and y, {method}", f"n = {n}, smallest eigenvalue", np.mean(smallest), eigenvalue, absolute=0.05)
         if slope_reference:
             check("3.2 slope", f"quantised X and y, {method}", slope(sizes, means), slope_reference, absolute=0.05)
 
 
 def completion(trials):
     rng, sizes, d = np.random.default_rng(3), [16000 * 2**k for k in range(5)], 40
-    settings = [("gamma 2", lambda n: 2.0, None, 0.0229, -0.426),
-                ("gamma 0.5 sqrt(log n)", lambda n: 0.5 * np.sqrt(np.log(n)), None, 0.0169, -0.404),
-                ("t(2.5) noise", lambda n: 0.5 * (n / (d * np.log(2 * d))) ** 0.25, 2.5, 0.0263, -0.209)]
-    for name, rule, nu, reference, slope_reference in settings:
-        means = []
+    settings = [("gamma 2", lambda n: 2.0, None, 0.0229, -0.426, -0.457),
+                ("gamma 0.5 sqrt(log n)", lambda n: 0.5 * np.sqrt(np.log(n)), None, 0.0169, -0.404, -0.427),
+                ("t(2.5) noise", lambda n: 0.5 * (n / (d * np.log(2 * d))) ** 0.25, 2.5, 0.0263, -0.209, -0.212)]
+    for name, rule, nu, reference, slope_reference, late in settings:
+        means, ranks = [], []
         for n in sizes:
             errors = []
             for t in range(trials):
@@ -186,10 +285,13 @@ def completion(trials):
                 values = truth[at[:, 0], at[:, 1]] + 0.3 * noise
                 fit = OneBitMatrixCompletion(rule(n), bound=1.0, random_state=t, n_jobs=1).fit(at, values, (d, d))
                 errors.append(np.mean((fit.matrix_ - truth) ** 2))
+                ranks.append(fit.rank_ == 2 or n < 32000)
             means.append(np.mean(errors))
             if n == 64000:
                 check("7.8 completion", f"{name}, n = {n}", means[-1], reference, relative=0.1)
         check("3.2 slope", f"completion, {name} (root mean square)", slope(sizes, np.sqrt(means)), slope_reference, absolute=0.05)
+        check("3.2 slope", f"completion, {name}, from n = 64000", slope(sizes[2:], np.sqrt(means[2:])), late, absolute=0.05)
+        check("7.8 completion", f"{name}, share of rank 2 from n = 32000", np.mean(ranks), 1.0, absolute=0.02)
 
 
 def mean(trials):
@@ -204,9 +306,10 @@ def main():
     warnings.simplefilter("ignore")
     parser = argparse.ArgumentParser()
     parser.add_argument("--trials", type=int, default=20)
-    parser.add_argument("--only", default="mean,covariance,regression,quantised,completion")
+    parser.add_argument("--only", default="mean,limits,variances,covariance,selection,regression,quantised,completion")
     args = parser.parse_args()
-    tables = {"mean": mean, "covariance": covariance, "regression": regression, "quantised": quantised, "completion": completion}
+    tables = {"mean": mean, "limits": limits, "variances": variances, "covariance": covariance, "selection": selection,
+              "regression": regression, "quantised": quantised, "completion": completion}
     for name in args.only.split(","):
         tables[name](args.trials)
     held = sum(row[5] for row in ROWS)

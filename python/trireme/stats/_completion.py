@@ -43,9 +43,8 @@ class OneBitMatrixCompletion(BaseEstimator):
     def fit(self, indices, values, shape=None):
         """indices: (n, 2) row and column numbers from 0, repetition allowed; values: (n,); shape: (d1, d2), by default
         one more than the largest numbers."""
-        for name in ("counts_",):
-            if hasattr(self, name):
-                delattr(self, name)
+        if hasattr(self, "counts_"):
+            del self.counts_
         return self._add(indices, values, shape, cross_validate=True)
 
     def partial_fit(self, indices, values, shape=None):

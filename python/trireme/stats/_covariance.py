@@ -151,13 +151,14 @@ class DitheredCovariance(EmpiricalCovariance):
         self.privacy_epsilon_ = np.array([book.privacy_epsilon(j) for j in range(d)])
         self.counts_ = _stats.CovarianceCounts(book, pairing, bool(self.standard_errors))
         self.seed_ = seed_of(self.random_state)
-        self.n_samples_seen_ = 0
+        self.n_samples_seen_ = self._next_row = 0  # of all that was merged; of the own stream
 
     def _add(self, X):
         threads = threads_of(self.n_jobs)
-        bits = _stats.quantise(X, self.counts_.book, self.seed_, 0, self.n_samples_seen_, self.missing == "mask", threads)
+        bits = _stats.quantise(X, self.counts_.book, self.seed_, 0, self._next_row, self.missing == "mask", threads)
         self.counts_.add(bits, threads)
         self.n_samples_seen_ += X.shape[0]
+        self._next_row += X.shape[0]
         return bits
 
     def _finish(self, multiple):

@@ -27,7 +27,8 @@ class OneBitMean(BaseEstimator):
 
     Attributes
     ----------
-    mean_, standard_error_, gamma_, centre_ : arrays of shape (d,); n_pilot_ : rows of the pilot
+    mean_, standard_error_, gamma_, centre_ : arrays of shape (d,); n_pilot_ : rows of the pilot, which are looked at in full and
+    not counted again; n_samples_seen_ : int
     """
 
     def __init__(self, gamma=None, *, corrupted=0.0, missing="error", n_jobs=None, random_state=None):
@@ -60,6 +61,7 @@ class OneBitMean(BaseEstimator):
     def merge(self, other):
         """Takes in another estimator's counts (same gamma and centre)."""
         self.counts_.merge(other.counts_)
+        self.n_samples_seen_ += other.n_samples_seen_
         self._finish()
         return self
 
@@ -82,14 +84,15 @@ class OneBitMean(BaseEstimator):
         self.book_ = book
         self.counts_ = _stats.MeanCounts(book)
         self.seed_ = seed_of(self.random_state)
-        self.n_samples_seen_ = 0
+        self.n_samples_seen_ = self._next_row = 0  # of all that was merged; of the own stream
 
     def _add(self, X):
-        skip = self.n_pilot_ if self.n_samples_seen_ == 0 else 0
-        first = self.n_samples_seen_ + skip
+        skip = self.n_pilot_ if self._next_row == 0 else 0
+        first = self._next_row + skip
         self.counts_.add(_stats.quantise(X[skip:], self.book_, self.seed_, 0, first, self.missing == "mask",
                                          threads_of(self.n_jobs)))
         self.n_samples_seen_ += X.shape[0]
+        self._next_row += X.shape[0]
         self._finish()
 
     def _finish(self):

@@ -8,6 +8,7 @@ from trireme.stats import _stats
 from trireme.stats._common import FLOATS, choose_gamma, root_mean_square, seed_of, threads_of, warn_unless_converged
 
 MULTIPLES = [0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.4, 2.0]
+BLOCK = 65536  # rows taken in double precision at a time
 # lambda / (gamma_x gamma_y sqrt(log d / n)) that served in the reference runs of each method.
 QUANTISED_MULTIPLE = {"triangular": 0.35, "all_pairs": 0.5, "raw": 0.7}
 
@@ -44,7 +45,7 @@ class OneBitLasso(RegressorMixin, BaseEstimator):
     Attributes
     ----------
     coef_ : (d,); alpha_, gamma_ : floats; n_iter_ : int; path_ : str; converged_ : bool; smallest_eigenvalue_ : float
-    standard_errors_ : (d,), given the support, 0 off it (not after partial_fit)
+    standard_errors_ : (d,), given the support, 0 off it (not after partial_fit); n_samples_seen_ : int
     """
 
     def __init__(self, gamma=None, alpha=None, quantize_x=False, radius=None, random_state=None, *, gamma_x=None,
@@ -71,52 +72,64 @@ class OneBitLasso(RegressorMixin, BaseEstimator):
         return tags
 
     def fit(self, X, y):
-        """X of shape (n, d), y of shape (n,)."""
+        """X of shape (n, d), y of shape (n,). With full-precision X the estimator keeps a reference to X, which partial_fit
+        goes on from; it is not pickled."""
         X, y = validate_data(self, X, y, dtype=FLOATS, y_numeric=True, ensure_min_samples=2)
         self._refuse_constant(X)
-        self.streaming_ = False
         self._start(X, y)
         x_bits, y_bits = self._quantise(X, y)
         if self.quantize_x:
-            self.counts_ = _stats.RegressionCounts(self.x_book_, self.y_book_, self._pairing())
             self.counts_.add(x_bits, y_bits, threads_of(self.n_jobs))
-            self.alpha_ = self._alpha(X, x_bits, y_bits)
+            self.alpha_ = self._alpha(x_bits, y_bits)
             fit = self._fit_counts()
             errors = lambda c: _stats.lasso_errors_quantised(x_bits, y_bits, c)
         else:
-            self.alpha_ = self._alpha(X, x_bits, y_bits)
+            self.alpha_ = self._alpha(X, y_bits)
             fit = _stats.lasso_full(X, y_bits, self._truncation(), self._options())
             errors = lambda c: _stats.lasso_errors_full(X, y_bits, self._truncation(), c)
+            self._pending = (X, y_bits)
         self._take(fit)
         self.standard_errors_ = errors(self.coef_.tolist())
         return self
 
     def partial_fit(self, X, y):
-        """More rows of one stream, begun by the first partial_fit (fit keeps no Gram matrix to go on from); alpha follows n where it is not given ("cv" is not possible here)."""
-        first = not getattr(self, "streaming_", False)
+        """More rows of the same stream, after fit or partial_fit: their dithers go on where the last call stopped, and any
+        split into calls gives the coefficients of one call (with an explicit gamma; else the first call sets it). An alpha
+        that is not given follows n; "cv" needs fit. With full-precision X this keeps the (d, d) Gram matrix."""
+        first = not hasattr(self, "n_samples_seen_")
         X, y = validate_data(self, X, y, dtype=FLOATS, y_numeric=True, reset=first)
         if self.alpha == "cv":
             raise ValueError('alpha="cv" needs all rows at once: use fit, or give alpha')
         if first:
             self._start(X, y)
-            d = X.shape[1]
-            if self.quantize_x:
-                self.counts_ = _stats.RegressionCounts(self.x_book_, self.y_book_, self._pairing())
-            self.streaming_ = True
-            self.gram_, self.cross_ = np.zeros((0, 0) if self.quantize_x else (d, d)), np.zeros(d)
+        elif not self.quantize_x and self._sums is None and self._pending is None:
+            raise ValueError("the rows of fit went when this estimator was pickled: begin with partial_fit, or fit again")
         x_bits, y_bits = self._quantise(X, y)
         if self.quantize_x:
             self.counts_.add(x_bits, y_bits, threads_of(self.n_jobs))
-            self.alpha_ = self._alpha(X, x_bits, y_bits)
-            self._take(self._fit_counts())
-            return self
-        clipped = np.clip(X.astype(float), -self._truncation(), self._truncation())
-        self.gram_ += clipped.T @ clipped
-        self.cross_ += clipped.T @ y_bits.decode()[:, 0]
-        self.alpha_ = self._alpha(X, x_bits, y_bits)
-        self._take(_stats.lasso_gram(self.gram_ / self.n_samples_seen_, (self.cross_ / self.n_samples_seen_).tolist(),
-                                     self._options()))
+            self.alpha_ = self._alpha(x_bits, y_bits)
+            fit = self._fit_counts()
+        else:
+            self._sum_up(X, y_bits)
+            self.alpha_ = self._alpha(X, y_bits)
+            gram, cross = (total / self.n_samples_seen_ for total in self._sums)
+            fit = _stats.lasso_gram(gram, cross.tolist(), self._options())
+        self._take(fit)
+        if hasattr(self, "standard_errors_"):
+            del self.standard_errors_  # they were those of fit's rows alone
         return self
+
+    def _sum_up(self, X, y_bits):
+        """Adds full-precision rows, and those that fit left, to the Gram matrix and the cross products."""
+        if self._sums is None:
+            self._sums = [np.zeros((X.shape[1], X.shape[1])), np.zeros(X.shape[1])]
+        for rows, bits in [*([self._pending] if self._pending else []), (X, y_bits)]:
+            decoded = bits.decode()[:, 0]
+            for at in range(0, len(rows), BLOCK):
+                part = np.clip(rows[at:at + BLOCK].astype(float), -self._truncation(), self._truncation())
+                self._sums[0] += part.T @ part
+                self._sums[1] += part.T @ decoded[at:at + BLOCK]
+        self._pending = None
 
     def predict(self, X):
         check_is_fitted(self)
@@ -125,6 +138,8 @@ class OneBitLasso(RegressorMixin, BaseEstimator):
 
     def __getstate__(self):
         state = super().__getstate__().copy()
+        if "_pending" in state:
+            state["_pending"] = None  # whole data sets do not belong in a pickle
         if "counts_" in state:
             state["counts_"] = state["counts_"].state()
         return state
@@ -158,6 +173,11 @@ class OneBitLasso(RegressorMixin, BaseEstimator):
             self.gamma_x_ = np.asarray(gamma_x)
             scheme = "triangular" if self.method == "triangular" else "two_dither"
             self.x_book_ = _stats.CodeBook(scheme, 2 if scheme == "triangular" else 1, gamma_x)
+            self.counts_ = _stats.RegressionCounts(self.x_book_, self.y_book_, self._pairing())
+        elif hasattr(self, "counts_"):
+            del self.counts_
+        self._sums = self._pending = None  # full-precision X: of x x^T and y x over the rows; rows of fit not yet in them
+        self._squares = 0.0
         self.seed_ = seed_of(self.random_state)
         self.n_samples_seen_ = 0
 
@@ -167,20 +187,17 @@ class OneBitLasso(RegressorMixin, BaseEstimator):
         y_bits = _stats.quantise(column, self.y_book_, self.seed_, 1, first, False, threads)
         x_bits = _stats.quantise(X, self.x_book_, self.seed_, 0, first, False, threads) if self.quantize_x else None
         self.n_samples_seen_ += X.shape[0]
+        self._squares += float(np.sum(root_mean_square(X) ** 2)) * X.shape[0]
         return x_bits, y_bits
 
-    def _scale(self, X):
-        """What one unit of the penalty's multiple is worth, up to sqrt(log d / n)."""
-        if self.quantize_x:
-            return float(np.mean(self.gamma_x_)) * self.gamma_
-        return self.gamma_
-
-    def _alpha(self, X, x_bits, y_bits):
+    def _alpha(self, x, y_bits):
+        """The penalty; x is the rows, or their bits, for cross-validation."""
         if isinstance(self.alpha, (int, float, np.number)):
             return float(self.alpha)
-        n, d = self.n_samples_seen_, X.shape[1]
-        unit = self._scale(X) * np.sqrt(np.log(max(2, d)) / n)
-        spread = 1.0 if self.quantize_x else float(np.sqrt(np.mean(root_mean_square(X) ** 2)))
+        n, d = self.n_samples_seen_, self.n_features_in_
+        scale = self.gamma_ * (float(np.mean(self.gamma_x_)) if self.quantize_x else 1.0)
+        unit = scale * np.sqrt(np.log(max(2, d)) / n)
+        spread = float(np.sqrt(self._squares / (n * d)))  # root mean square of the covariates
         if self.alpha is None:
             return unit * (QUANTISED_MULTIPLE[self.method] if self.quantize_x else spread)
         if self.alpha != "cv":
@@ -188,11 +205,11 @@ class OneBitLasso(RegressorMixin, BaseEstimator):
         folds = min(self.folds, n)
         self.alpha_ = 0.0
         if self.quantize_x:
-            multiple, self.cv_criterion_ = _stats.choose_lambda_quantised(x_bits, y_bits, self._pairing(), MULTIPLES, folds,
+            multiple, self.cv_criterion_ = _stats.choose_lambda_quantised(x, y_bits, self._pairing(), MULTIPLES, folds,
                                                                           self._options())
         else:
             candidates = [m * spread for m in MULTIPLES]
-            multiple, self.cv_criterion_ = _stats.choose_lambda_full(X, y_bits, self._truncation(), candidates, folds,
+            multiple, self.cv_criterion_ = _stats.choose_lambda_full(x, y_bits, self._truncation(), candidates, folds,
                                                                      self._options())
         return unit * multiple
 

@@ -92,9 +92,13 @@ struct ThresholdChoice {
   double multiple = 0;
   std::vector<double> criterion;  // per candidate
 };
-// K folds of consecutive rows: distance of the thresholded training estimate from the held-out, unthresholded
+// Adds a block's counts to those of K folds, as slices of consecutive rows: for choose_threshold.
+void add_in_folds(const BitMatrix& block, std::vector<CovarianceCounts>& parts, unsigned threads = 0);
+// From the counts of K folds: distance of the thresholded training estimate from the held-out, unthresholded
 // one, off the diagonal; the chosen multiple holds for the whole sample, the training level being sqrt(n /
 // n_train) higher.
+ThresholdChoice choose_threshold(const std::vector<CovarianceCounts>& parts, Shrink shrink,
+                                 const std::vector<double>& candidates);
 ThresholdChoice choose_threshold(const BitMatrix& bits, Pairing pairing, Shrink shrink,
                                  const std::vector<double>& candidates, unsigned folds, unsigned threads = 0);
 
@@ -107,9 +111,9 @@ Dense shrink_to_definite(const Dense& symmetric, double floor);
 // Averages along diagonals: the covariance of a stationary series or of a uniform line array.
 Dense toeplitz(const Dense& symmetric);
 
-struct ComplexDense {
-  Dense real, imaginary;
-};
+// The matrix [A -B; B A] of a Hermitian A + iB: symmetric, with the same eigenvalues, each twice; and back.
+Dense embed(const ComplexDense& hermitian);
+ComplexDense extract(const Dense& embedded);
 // E x x^H of d/2 complex coordinates from the d x d matrix of their real and imaginary parts.
 ComplexDense fold_complex(const Dense& parts);
 ComplexDense toeplitz(const ComplexDense& hermitian);

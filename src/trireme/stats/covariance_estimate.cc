@@ -63,21 +63,26 @@ void threshold(Dense& m, Shrink shrink, double multiple, const std::vector<doubl
     }
 }
 
-ThresholdChoice choose_threshold(const BitMatrix& bits, Pairing pairing, Shrink shrink,
-                                 const std::vector<double>& candidates, unsigned folds, unsigned threads) {
-  if (folds < 2 || folds > bits.rows())
-    fail(ErrorCode::usage, folds, " folds of ", bits.rows(), " rows: give from 2 to as many folds as rows");
-  if (candidates.empty()) fail(ErrorCode::usage, "no candidate thresholds");
-  CovarianceCounts whole(bits.book(), pairing);
-  std::vector<CovarianceCounts> parts;
-  for (unsigned f = 0; f < folds; ++f) {
-    const size_t first = bits.rows() * f / folds, end = bits.rows() * (f + 1) / folds;
-    parts.emplace_back(bits.book(), pairing);
-    parts.back().add(bits.slice(first, end - first), threads);
-    whole.merge(parts.back());
+void add_in_folds(const BitMatrix& block, std::vector<CovarianceCounts>& parts, unsigned threads) {
+  for (size_t f = 0; f < parts.size(); ++f) {
+    const size_t first = block.rows() * f / parts.size(), end = block.rows() * (f + 1) / parts.size();
+    if (end > first) parts[f].add(block.slice(first, end - first), threads);
   }
+}
+
+ThresholdChoice choose_threshold(const std::vector<CovarianceCounts>& parts, Shrink shrink,
+                                 const std::vector<double>& candidates) {
+  if (candidates.empty()) fail(ErrorCode::usage, "no candidate thresholds");
+  if (parts.size() < 2) fail(ErrorCode::usage, parts.size(), " folds: give from 2 to as many as rows");
+  CovarianceCounts whole = parts[0];
+  for (size_t f = 1; f < parts.size(); ++f) whole.merge(parts[f]);
+  for (const CovarianceCounts& part : parts)
+    if (part.rows() == 0)
+      fail(ErrorCode::usage, parts.size(), " folds of ", whole.rows(),
+           " rows: give from 2 to as many folds as rows");
+  const size_t d = whole.columns();
   // Only off-diagonal entries are compared, so that schemes without a diagonal can be tuned too.
-  const std::vector<double> diagonal(bits.columns(), 0.0);
+  const std::vector<double> diagonal(d, 0.0);
   ThresholdChoice choice;
   choice.criterion.assign(candidates.size(), 0);
   for (const CovarianceCounts& held_out : parts) {
@@ -85,13 +90,22 @@ ThresholdChoice choose_threshold(const BitMatrix& bits, Pairing pairing, Shrink 
     const Dense estimate = training.second_moment(diagonal), target = held_out.second_moment(diagonal);
     for (size_t c = 0; c < candidates.size(); ++c) {
       Dense cut = estimate;
-      threshold(cut, shrink, candidates[c], bits.book().range, training.rows());
-      choice.criterion[c] += off_diagonal_distance(cut, target) / folds;
+      threshold(cut, shrink, candidates[c], whole.book().range, training.rows());
+      choice.criterion[c] += off_diagonal_distance(cut, target) / static_cast<double>(parts.size());
     }
   }
   const auto best = std::min_element(choice.criterion.begin(), choice.criterion.end());
   choice.multiple = candidates[static_cast<size_t>(best - choice.criterion.begin())];
   return choice;
+}
+
+ThresholdChoice choose_threshold(const BitMatrix& bits, Pairing pairing, Shrink shrink,
+                                 const std::vector<double>& candidates, unsigned folds, unsigned threads) {
+  if (folds > bits.rows())
+    fail(ErrorCode::usage, folds, " folds of ", bits.rows(), " rows: give from 2 to as many folds as rows");
+  std::vector<CovarianceCounts> parts(folds, CovarianceCounts(bits.book(), pairing));
+  add_in_folds(bits, parts, threads);
+  return choose_threshold(parts, shrink, candidates);
 }
 
 double smallest_eigenvalue(const Dense& symmetric) {
@@ -152,6 +166,29 @@ ComplexDense fold_complex(const Dense& parts) {
     for (size_t j = 0; j < d; ++j) {
       out.real(i, j) = parts(i, j) + parts(d + i, d + j);
       out.imaginary(i, j) = i == j ? 0 : parts(d + i, j) - parts(i, d + j);
+    }
+  return out;
+}
+
+Dense embed(const ComplexDense& m) {
+  const size_t d = m.real.rows;
+  Dense out(2 * d, 2 * d);
+  for (size_t i = 0; i < d; ++i)
+    for (size_t j = 0; j < d; ++j) {
+      out(i, j) = out(d + i, d + j) = m.real(i, j);
+      out(d + i, j) = m.imaginary(i, j);
+      out(i, d + j) = -m.imaginary(i, j);
+    }
+  return out;
+}
+
+ComplexDense extract(const Dense& embedded) {
+  const size_t d = embedded.rows / 2;
+  ComplexDense out{Dense(d, d), Dense(d, d)};
+  for (size_t i = 0; i < d; ++i)
+    for (size_t j = 0; j < d; ++j) {
+      out.real(i, j) = embedded(i, j);
+      out.imaginary(i, j) = embedded(d + i, j);
     }
   return out;
 }

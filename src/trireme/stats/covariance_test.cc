@@ -251,6 +251,13 @@ TEST(Threshold, FoldsChooseALevelNearTheBest) {
   std::vector<double> candidates;
   for (int c = 0; c <= 24; ++c) candidates.push_back(0.1 * c);
   const ThresholdChoice choice = choose_threshold(bits, Pairing::all_pairs, Shrink::hard, candidates, 5);
+  // Blocks that come one by one have folds of their own: the same choice but for the noise of other folds.
+  std::vector<CovarianceCounts> parts(5, CovarianceCounts(book));
+  for (size_t first = 0; first < n; first += n / 4) add_in_folds(bits.slice(first, n / 4), parts);
+  EXPECT_NEAR(choose_threshold(parts, Shrink::hard, candidates).multiple, choice.multiple, 0.21);
+  EXPECT_THROW(
+      choose_threshold(std::vector<CovarianceCounts>(3, CovarianceCounts(book)), Shrink::hard, candidates),
+      Error);
   std::vector<double> errors;
   for (double c : candidates) {
     Dense cut = counts.second_moment();
@@ -298,6 +305,10 @@ TEST(Complex, FoldsToTheHermitianCovariance) {
   const ComplexDense t = toeplitz(c);
   EXPECT_EQ(t.real(0, 0), t.real(1, 1));
   EXPECT_EQ(t.imaginary(0, 1), c.imaginary(0, 1));
+  // E x x^H has rank 1 and trace 4: eigenvalues 0 and 4, each twice in the embedding.
+  EXPECT_NEAR(smallest_eigenvalue(embed(c)), 0, 0.1);
+  EXPECT_EQ(extract(embed(c)).imaginary, c.imaginary);
+  EXPECT_EQ(extract(embed(c)).real, c.real);
 }
 
 TEST(Baselines, FullPrecisionAndArcsine) {

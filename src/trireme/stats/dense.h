@@ -18,4 +18,8 @@ struct Dense {
   bool operator==(const Dense&) const = default;
 };
 
+struct ComplexDense {
+  Dense real, imaginary;
+};
+
 }  // namespace trireme::stats

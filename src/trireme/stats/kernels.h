@@ -24,6 +24,15 @@ struct TriangularCount {
   uint64_t differ_or = 0;   // popcount(t ^ (m | m'))
 };
 
+// How a value becomes a code: floor(clip(x - centre, +-limit) / step + dither + half_levels) within 0 to top,
+// where the dither is word0 - 1/2 or, triangular, word0 + word1 - 1, the words being taken as fractions of
+// 2^32.
+struct CodeRule {
+  double centre = 0, limit = 0, step = 0, half_levels = 0;
+  unsigned top = 0;
+  bool triangular = false;
+};
+
 // Columns of a block of code_products.
 inline constexpr size_t kCodeBlock = 192;
 
@@ -50,6 +59,10 @@ struct Kernels {
   // counter {column, low(row), high(row), stream}. count is a multiple of 8.
   void (*dither_words)(uint64_t seed, uint32_t stream, uint32_t column, uint64_t first_row, size_t count,
                        uint32_t* out0, uint32_t* out1);
+  // Codes of `count` values, a multiple of 8, by a rule with top < 256. False, and no codes to be used, where
+  // a value is NaN or infinite.
+  bool (*codes)(const CodeRule& rule, const double* x, const uint32_t* word0, const uint32_t* word1,
+                size_t count, uint8_t* out);
   // out[j * kCodeBlock + i] += sum over 64 * words rows of code_i code_j, i of `rows` and j of `columns`.
   // When both are one block (the same arrays), only i <= j are sure to be written. Places beyond the blocks'
   // columns may be written too. words <= kMostCodeWords. Null where triangular_count is the faster way.

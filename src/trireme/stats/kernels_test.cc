@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cmath>
 
 #include "trireme/base/rng.h"
 
@@ -100,6 +101,39 @@ TEST(Kernels, CodeProductsAreThoseOfTheDefinitionAtEveryWidth) {
                 << k->name << " " << words << ", same: " << i << ", " << j;
       }
   }
+}
+
+TEST(Kernels, CodesAreTheSameOnAllAndRefuseWhatIsNotFinite) {
+  const auto words = random_words(64, 5), more = random_words(64, 6);
+  std::vector<uint32_t> w0, w1;
+  std::vector<double> x;
+  for (size_t i = 0; i < 64; ++i) {
+    w0.push_back(static_cast<uint32_t>(words[i]));
+    w1.push_back(static_cast<uint32_t>(more[i]));
+    x.push_back((static_cast<double>(words[i] >> 32) * 0x1p-32 - 0.5) * 5);
+  }
+  w0[0] = 0, w0[1] = 0xffffffff, w0[2] = 0x80000000, w0[3] = 0x7fffffff;
+  x[4] = 2.5, x[5] = -2.5, x[6] = 0, x[7] = -0.0;
+  for (const bool triangular : {false, true})
+    for (const unsigned bits : {1, 2, 8}) {
+      const double half = 1u << (bits - 1);
+      const CodeRule rule{0.1, 2, 2 / half, half, (1u << bits) - 1, triangular};
+      std::vector<uint8_t> expected(64);
+      ASSERT_TRUE(kPortableKernels.codes(rule, x.data(), w0.data(), w1.data(), 64, expected.data()));
+      for (const Kernels* k : runnable_kernels())
+        for (size_t count : {8, 24, 64}) {
+          std::vector<uint8_t> got(64, 99);
+          EXPECT_TRUE(k->codes(rule, x.data(), w0.data(), w1.data(), count, got.data()));
+          EXPECT_TRUE(
+              std::equal(got.begin(), got.begin() + static_cast<std::ptrdiff_t>(count), expected.begin()))
+              << k->name;
+          std::vector<double> broken = x;
+          for (double bad : std::initializer_list<double>{std::nan(""), INFINITY, -INFINITY}) {
+            broken[count - 1] = bad;
+            EXPECT_FALSE(k->codes(rule, broken.data(), w0.data(), w1.data(), count, got.data())) << k->name;
+          }
+        }
+    }
 }
 
 TEST(Kernels, DitherWordsArePhilox) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <memory>
 
 #include "trireme/base/error.h"
@@ -19,61 +20,107 @@ double unit(uint32_t word) {
   return static_cast<double>(word) * 0x1.0p-32;
 }
 
-// The rule of one column, with everything that does not depend on the row.
-struct ColumnRule {
-  bool constant, triangular;
-  double centre, limit, step, half_levels;
-  int top;  // highest code
+CodeRule rule_of(const CodeBook& book, size_t j) {
+  return {.centre = book.centre_of(j),
+          .limit = book.truncation_of(j),
+          .step = book.step_of(j),
+          .half_levels = std::ldexp(1.0, static_cast<int>(book.bits) - 1),
+          .top = (1u << book.bits) - 1,
+          .triangular = book.scheme == Scheme::triangular};
+}
 
-  ColumnRule(const CodeBook& book, size_t j)
-      : constant(book.range[j] == 0),
-        triangular(book.scheme == Scheme::triangular),
-        centre(book.centre_of(j)),
-        limit(book.truncation_of(j)),
-        step(book.step_of(j)),
-        half_levels(std::ldexp(1.0, static_cast<int>(book.bits) - 1)),
-        top((1 << book.bits) - 1) {}
+// A column of range 0 is constant and has code 0.
+// Half-open dithers: x = range always gives the top code of one bit, x = -range the bottom one.
+unsigned code_of(const CodeRule& rule, double x, uint32_t word0, uint32_t word1) {
+  if (rule.step == 0) return 0;
+  const double clipped = std::clamp(x - rule.centre, -rule.limit, rule.limit);
+  const double dither = rule.triangular ? unit(word0) + unit(word1) - 1.0 : unit(word0) - 0.5;
+  const int cell = static_cast<int>(std::floor(clipped / rule.step + dither + rule.half_levels));
+  return static_cast<unsigned>(std::clamp(cell, 0, static_cast<int>(rule.top)));
+}
 
-  // Half-open dithers: x = range always gives the top code of one bit, x = -range the bottom one.
-  unsigned code(double x, uint32_t word0, uint32_t word1) const {
-    if (constant) return 0;
-    const double clipped = std::clamp(x - centre, -limit, limit);
-    const double dither = triangular ? unit(word0) + unit(word1) - 1.0 : unit(word0) - 0.5;
-    const int cell = static_cast<int>(std::floor(clipped / step + dither + half_levels));
-    return static_cast<unsigned>(std::clamp(cell, 0, top));
+// One column of one strip: its values and dithers, of which count <= kStripRows are there, and where it goes.
+struct ColumnStrip {
+  const double* x;
+  size_t count, first_row, column;
+  std::array<uint32_t, kStripRows> word0, word1;
+  CodeRule rule;
+
+  ColumnStrip(const double* values, size_t rows, size_t first, size_t j, const BitMatrix& out)
+      : x(values), count(rows), first_row(first), column(j), rule(rule_of(out.book(), j)) {
+    const DitherPlace& place = out.place();
+    kernels().dither_words(place.seed, place.stream, static_cast<uint32_t>(j), place.first_row + first,
+                           (rows + 7) / 8 * 8, word0.data(), word1.data());
   }
 };
 
-// One column of one strip: count <= kStripRows values.
-void pack_column(const double* x, size_t count, size_t first_row, size_t column, Missing missing,
-                 BitMatrix& out) {
+// Bit `bit` of 64 codes.
+uint64_t plane_word(const uint8_t* codes, unsigned bit) {
+  uint64_t out = 0;
+  for (size_t k = 0; k < 8; ++k) {
+    uint64_t eight;
+    std::memcpy(&eight, codes + 8 * k, 8);
+    // The multiplication gathers the lowest bit of each byte in the highest byte.
+    out |= ((eight >> bit & 0x0101010101010101) * 0x0102040810204080 >> 56) << (8 * k);
+  }
+  return out;
+}
+
+// All values at once. False, with nothing to be used in `out`, where one is not finite, the codes
+// need more than a byte, or the column is constant.
+bool pack_quickly(const ColumnStrip& strip, BitMatrix& out) {
   const CodeBook& book = out.book();
-  const DitherPlace& place = out.place();
-  const ColumnRule rule(book, column);
-  std::array<uint32_t, kStripRows> word0, word1;
-  kernels().dither_words(place.seed, place.stream, static_cast<uint32_t>(column), place.first_row + first_row,
-                         (count + 7) / 8 * 8, word0.data(), word1.data());
+  if (book.bits > 8 || strip.rule.step == 0) return false;
   const bool two = book.scheme == Scheme::two_dither;
-  const unsigned planes = book.planes();
-  for (size_t base = 0; base < count; base += 64) {
+  alignas(64) std::array<uint8_t, kStripRows> codes{}, second{};
+  const size_t count = (strip.count + 7) / 8 * 8;
+  const Kernels& k = kernels();
+  if (!k.codes(strip.rule, strip.x, strip.word0.data(), strip.word1.data(), count, codes.data()))
+    return false;
+  if (two) k.codes(strip.rule, strip.x, strip.word1.data(), strip.word0.data(), count, second.data());
+  std::fill(codes.begin() + static_cast<std::ptrdiff_t>(strip.count), codes.end(), 0);
+  std::fill(second.begin() + static_cast<std::ptrdiff_t>(strip.count), second.end(), 0);
+  for (size_t base = 0; base < strip.count; base += 64) {
+    const size_t word = (strip.first_row + base) / 64;
+    const size_t left = strip.count - base;
+    if (two) {
+      out.plane(0, strip.column)[word] = plane_word(&codes[base], 0);
+      out.plane(1, strip.column)[word] = plane_word(&second[base], 0);
+    } else {
+      for (unsigned p = 0; p < book.bits; ++p)
+        out.plane(p, strip.column)[word] = plane_word(&codes[base], book.bits - 1 - p);
+    }
+    if (out.has_mask()) out.mask(strip.column)[word] = left >= 64 ? ~uint64_t{0} : (uint64_t{1} << left) - 1;
+  }
+  return true;
+}
+
+// Value by value: missing ones are masked, and what cannot be used is named.
+void pack_slowly(const ColumnStrip& strip, Missing missing, BitMatrix& out) {
+  const bool two = out.book().scheme == Scheme::two_dither;
+  const unsigned planes = out.book().planes();
+  for (size_t base = 0; base < strip.count; base += 64) {
     std::array<uint64_t, 16> words{};
     uint64_t seen = 0;
-    for (size_t i = base; i < std::min(count, base + 64); ++i) {
-      if (!std::isfinite(x[i])) {
-        if (std::isnan(x[i]) && missing == Missing::mask) continue;
-        fail(ErrorCode::input, "row ", place.first_row + first_row + i, ", column ", column, " is ",
-             std::isnan(x[i]) ? "NaN; treat it as missing (missing = mask) or remove it"
-                              : "infinite; remove the row");
+    for (size_t i = base; i < std::min(strip.count, base + 64); ++i) {
+      const double x = strip.x[i];
+      if (!std::isfinite(x)) {
+        if (std::isnan(x) && missing == Missing::mask) continue;
+        fail(ErrorCode::input, "row ", out.place().first_row + strip.first_row + i, ", column ", strip.column,
+             " is ",
+             std::isnan(x) ? "NaN; treat it as missing (missing = mask) or remove it"
+                           : "infinite; remove the row");
       }
       const size_t at = i - base;
       seen |= uint64_t{1} << at;
-      const unsigned code = two ? rule.code(x[i], word0[i], 0) << 1 | rule.code(x[i], word1[i], 0)
-                                : rule.code(x[i], word0[i], word1[i]);
+      const uint32_t w0 = strip.word0[i], w1 = strip.word1[i];
+      const unsigned code = two ? code_of(strip.rule, x, w0, 0) << 1 | code_of(strip.rule, x, w1, 0)
+                                : code_of(strip.rule, x, w0, w1);
       for (unsigned p = 0; p < planes; ++p) words[p] |= uint64_t{code >> (planes - 1 - p) & 1} << at;
     }
-    const size_t word = (first_row + base) / 64;
-    for (unsigned p = 0; p < planes; ++p) out.plane(p, column)[word] = words[p];
-    if (out.has_mask()) out.mask(column)[word] = seen;
+    const size_t word = (strip.first_row + base) / 64;
+    for (unsigned p = 0; p < planes; ++p) out.plane(p, strip.column)[word] = words[p];
+    if (out.has_mask()) out.mask(strip.column)[word] = seen;
   }
 }
 
@@ -99,8 +146,12 @@ BitMatrix quantise_view(const MatrixView<T>& x, const CodeBook& book, const Dith
     for (size_t i = 0; i < count; ++i)
       for (size_t j = 0; j < width; ++j)
         values[j * kStripRows + i] = static_cast<double>(x(row + i, column + j));
-    for (size_t j = 0; j < width; ++j)
-      pack_column(&values[j * kStripRows], count, row, column + j, missing, out);
+    for (size_t j = 0; j < width; ++j) {
+      double* of_column = &values[j * kStripRows];
+      std::fill(of_column + count, of_column + (count + 7) / 8 * 8, 0.0);
+      const ColumnStrip strip(of_column, count, row, column + j, out);
+      if (!pack_quickly(strip, out)) pack_slowly(strip, missing, out);
+    }
   });
   return out;
 }
@@ -123,7 +174,7 @@ unsigned quantise_one(double x, const CodeBook& book, const DitherPlace& place, 
       philox4x32_10({static_cast<uint32_t>(column), static_cast<uint32_t>(at),
                      static_cast<uint32_t>(at >> 32), place.stream},
                     {static_cast<uint32_t>(place.seed), static_cast<uint32_t>(place.seed >> 32)});
-  return ColumnRule(book, column).code(x, words[dither], words[1]);
+  return code_of(rule_of(book, column), x, words[dither], words[1]);
 }
 
 double privacy_epsilon(const CodeBook& book, size_t column) {

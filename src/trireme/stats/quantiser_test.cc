@@ -80,19 +80,36 @@ TEST(Quantiser, MultiBitIsStochasticRounding) {
   }
 }
 
-TEST(Quantiser, ProductsOfTwoDithers) {
-  // E gamma^2 q q' = x y with independent dithers: gamma 2, (1.2, 0.7) -> 0.84, variance 15.2944.
+TEST(Quantiser, ProductsOfTwoValues) {
+  // Independent dithers: E gamma^2 q q' = x y with variance gamma^4 - x^2 y^2. The same dither: gamma^2 -
+  // gamma |x - y|.
   constexpr size_t n = 400'000;
-  Dense data(n, 2);
-  for (size_t i = 0; i < n; ++i) data(i, 0) = 1.2, data(i, 1) = 0.7;
-  const BitMatrix bits = quantise(view(data), book_of(Scheme::two_dither, 2, 2), {});
-  double across = 0, along = 0;
-  for (size_t i = 0; i < n; ++i) {
-    across += bits.value(i, 0, 0) * bits.value(i, 1, 1) / n;
-    along += bits.value(i, 0, 0) * bits.value(i, 0, 1) / n;
+  struct Row {
+    double range, x, y, independent, variance, same;
+  };
+  for (const Row& r : std::vector<Row>{{1, 0.6, -0.5, -0.30, 0.91, -0.10},
+                                       {2, 1.2, 0.7, 0.84, 15.2944, 3.0},
+                                       {1, 0.6, 0.6, 0.36, 0.8704, 1.0}}) {
+    Dense data(n, 2), first(n, 1, r.x), second(n, 1, r.y);
+    for (size_t i = 0; i < n; ++i) data(i, 0) = r.x, data(i, 1) = r.y;
+    const BitMatrix bits = quantise(view(data), book_of(Scheme::two_dither, 2, r.range), {});
+    const CodeBook one = book_of(Scheme::one_bit, 1, r.range);
+    const BitMatrix a = quantise(view(first), one, {}),
+                    b = quantise(view(second), one, {});  // one place, so one dither
+    double across = 0, square = 0, along = 0, same = 0;
+    for (size_t i = 0; i < n; ++i) {
+      const double product = bits.value(i, 0, 0) * bits.value(i, 1, 1);
+      across += product / n;
+      square += product * product / n;
+      along += bits.value(i, 0, 0) * bits.value(i, 0, 1) / n;
+      same += a.value(i, 0) * b.value(i, 0) / n;
+    }
+    const double g4 = std::pow(r.range, 4);
+    EXPECT_NEAR(across, r.independent, 4 * std::sqrt(r.variance / n));
+    EXPECT_NEAR(square - across * across, r.variance, 0.01 * r.variance);
+    EXPECT_NEAR(along, r.x * r.x, 4 * std::sqrt((g4 - std::pow(r.x, 4)) / n));
+    EXPECT_NEAR(same, r.same, 4 * std::sqrt((g4 - r.same * r.same) / n) + 1e-9);
   }
-  EXPECT_NEAR(across, 0.84, 4 * std::sqrt(15.2944 / n));
-  EXPECT_NEAR(along, 1.44, 4 * std::sqrt((16 - 1.44 * 1.44) / n));
 }
 
 TEST(Quantiser, EveryCodeIsThatOfTheSlowReference) {

@@ -3,7 +3,6 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
-#include <regex>
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
@@ -49,19 +48,38 @@ double element(const char* data, size_t index) {
 struct NpyType {
   const char* code;
   size_t size;
-  double (*read)(const char*, size_t);
+  double (*read)(const char*, size_t);  // of the parts of a complex element one after the other
+  bool complex = false;
 };
-constexpr NpyType kTypes[] = {{"<f8", 8, element<double>},   {"<f4", 4, element<float>},
-                              {"<i8", 8, element<int64_t>},  {"<i4", 4, element<int32_t>},
-                              {"<u4", 4, element<uint32_t>}, {"|u1", 1, element<uint8_t>},
-                              {"|i1", 1, element<int8_t>}};
+constexpr NpyType kTypes[] = {
+    {"<f8", 8, element<double>},  {"<f4", 4, element<float>},       {"<i8", 8, element<int64_t>},
+    {"<i4", 4, element<int32_t>}, {"<u4", 4, element<uint32_t>},    {"|u1", 1, element<uint8_t>},
+    {"|i1", 1, element<int8_t>},  {"<c8", 8, element<float>, true}, {"<c16", 16, element<double>, true}};
 
-std::string header_field(const std::string& header, const char* pattern, const std::string& name,
-                         const char* what) {
-  std::smatch found;
-  if (!std::regex_search(header, found, std::regex(pattern)))
-    fail(ErrorCode::input, name, ": no ", what, " in the .npy header");
-  return found[1];
+// What follows KEY: in the header's dictionary, between `open` and `close`, or up to a comma when they are
+// spaces.
+std::string header_field(const std::string& header, const std::string& key, char open, char close,
+                         const std::string& name) {
+  const auto wrong = [&]() -> std::string {
+    fail(ErrorCode::input, name, ": no '", key, "' in the .npy header");
+  };
+  size_t at = header.find("'" + key + "':");
+  if (at == std::string::npos) return wrong();
+  at = header.find_first_not_of(' ', at + key.size() + 3);
+  if (at == std::string::npos) return wrong();
+  if (open != ' ' && header[at++] != open) return wrong();
+  const size_t end = header.find(open == ' ' ? ',' : close, at);
+  return end == std::string::npos ? wrong() : header.substr(at, end - at);
+}
+
+std::string npy_header(const char* type, size_t rows, size_t cols) {
+  const std::string shape = cols == 1 ? cat("(", rows, ",)") : cat("(", rows, ", ", cols, ")");
+  std::string header = cat("{'descr': '", type, "', 'fortran_order': False, 'shape': ", shape, ", }");
+  header.append(63 - (10 + header.size()) % 64, ' ').push_back('\n');
+  std::string out("\x93NUMPY\x01\x00", 8);
+  out.push_back(static_cast<char>(header.size() & 0xff));
+  out.push_back(static_cast<char>(header.size() >> 8));
+  return out + header;
 }
 
 }  // namespace
@@ -98,7 +116,7 @@ Dense parse_csv(const std::string& text, const std::string& name) {
   return out;
 }
 
-Dense parse_npy(const std::string& bytes, const std::string& name) {
+Table parse_npy(const std::string& bytes, const std::string& name) {
   if (bytes.size() < 12 || bytes.compare(0, 6, "\x93NUMPY") != 0)
     fail(ErrorCode::input, name, ": not a .npy file");
   const bool wide = bytes[6] >= 2;
@@ -108,10 +126,9 @@ Dense parse_npy(const std::string& bytes, const std::string& name) {
   const size_t start = (wide ? 12 : 10) + length;
   if (bytes.size() < start) fail(ErrorCode::input, name, ": cut short in its header");
   const std::string header = bytes.substr(wide ? 12 : 10, length);
-  const std::string code = header_field(header, "'descr': *'([^']*)'", name, "element type");
-  const bool by_columns =
-      header_field(header, "'fortran_order': *(True|False)", name, "memory order") == "True";
-  const std::string shape = header_field(header, "'shape': *\\(([0-9, ]*)\\)", name, "shape");
+  const std::string code = header_field(header, "descr", '\'', '\'', name);
+  const bool by_columns = trimmed(header_field(header, "fortran_order", ' ', ' ', name)) == "True";
+  const std::string shape = header_field(header, "shape", '(', ')', name);
   std::vector<size_t> sizes;
   for (const std::string_view field : split(shape)) {
     double value = 0;
@@ -125,33 +142,39 @@ Dense parse_npy(const std::string& bytes, const std::string& name) {
     const size_t count = (bytes.size() - start) / type.size;
     if (sizes[1] != 0 && count / sizes[1] < sizes[0])
       fail(ErrorCode::input, name, ": cut short; copy the file again");
-    Dense out(sizes[0], sizes[1]);
-    for (size_t i = 0; i < out.rows; ++i)
-      for (size_t j = 0; j < out.cols; ++j)
-        out(i, j) = type.read(bytes.data() + start, by_columns ? j * out.rows + i : i * out.cols + j);
+    const size_t rows = sizes[0], cols = sizes[1], parts = type.complex ? 2 : 1;
+    Table out{Dense(rows, parts * cols), type.complex};
+    for (size_t i = 0; i < rows; ++i)
+      for (size_t j = 0; j < cols; ++j)
+        for (size_t part = 0; part < parts; ++part)
+          out.values(i, part * cols + j) =
+              type.read(bytes.data() + start, parts * (by_columns ? j * rows + i : i * cols + j) + part);
     return out;
   }
-  fail(ErrorCode::input, name, ": element type ", code, "; save it as float32 or float64 (little-endian)");
+  fail(ErrorCode::input, name, ": element type ", code,
+       "; save it as float32, float64, complex64 or complex128 (little-endian)");
 }
 
-Dense read_table(const std::filesystem::path& path) {
+Table read_table(const std::filesystem::path& path) {
   const std::string extension = path.extension().string();
   if (extension != ".npy" && extension != ".csv")
     fail(ErrorCode::usage, path.string(), ": tables are .npy or .csv, not \"", extension, "\"");
   const std::string content = read_file(path);
-  return extension == ".npy" ? parse_npy(content, path.string()) : parse_csv(content, path.string());
+  if (extension == ".npy") return parse_npy(content, path.string());
+  return {parse_csv(content, path.string()), false};
 }
 
 std::string to_npy(const Dense& table) {
-  const std::string shape =
-      table.cols == 1 ? cat("(", table.rows, ",)") : cat("(", table.rows, ", ", table.cols, ")");
-  std::string header = "{'descr': '<f8', 'fortran_order': False, 'shape': " + shape + ", }";
-  header.append(63 - (10 + header.size()) % 64, ' ').push_back('\n');
-  std::string out("\x93NUMPY\x01\x00", 8);
-  out.push_back(static_cast<char>(header.size() & 0xff));
-  out.push_back(static_cast<char>(header.size() >> 8));
-  out += header;
+  std::string out = npy_header("<f8", table.rows, table.cols);
   out.append(reinterpret_cast<const char*>(table.values.data()), table.values.size() * sizeof(double));
+  return out;
+}
+
+std::string to_npy(const ComplexDense& m) {
+  std::string out = npy_header("<c16", m.real.rows, m.real.cols);
+  for (size_t k = 0; k < m.real.values.size(); ++k)
+    for (const double part : {m.real.values[k], m.imaginary.values[k]})
+      out.append(reinterpret_cast<const char*>(&part), sizeof part);
   return out;
 }
 
