@@ -103,7 +103,7 @@ def finding(request, answer):
     if code >= 400 and b"HEAD" not in request[:20]:
         body = answer.split(b"\r\n\r\n", 1)[-1]
         try:
-            if not json.JSONDecoder().raw_decode(body.decode())[0]["error"]:
+            if not json.JSONDecoder().raw_decode(body.decode(errors="replace"))[0]["error"]:
                 return "an error without a reason"
         except (ValueError, KeyError, TypeError):
             return "an error whose body is not {error: …}"

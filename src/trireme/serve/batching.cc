@@ -1,6 +1,7 @@
 #include "trireme/serve/batching.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "trireme/base/error.h"
 
@@ -40,6 +41,20 @@ Decision choose_batch(std::span<const Waiting> queue, const Batching& batching, 
     if (!decision.look_again || batch.closes < *decision.look_again) decision.look_again = batch.closes;
   }
   return decision;
+}
+
+double rows_per_s(const ArrivalRate& rate, Time now) {
+  constexpr double kTime_s = 1;
+  return rate.rows_per_s * std::exp(-std::chrono::duration<double>(now - rate.at).count() / kTime_s);
+}
+
+ArrivalRate observe_arrival(const ArrivalRate& rate, int64_t rows, Time now) {
+  return {rows_per_s(rate, now) + static_cast<double>(rows), now};
+}
+
+Batching at_rate(Batching batching, double rows_per_s) {
+  if (rows_per_s < batching.waits_from_rows_per_s) batching.max_wait = Time(0);
+  return batching;
 }
 
 BatchingChoice choose_batching(const std::vector<BatchTime>& table, const BatchingGoal& goal) {

@@ -15,8 +15,9 @@ namespace trireme::serve {
 using Time = Clock::Nanoseconds;
 
 struct Batching {
-  int64_t max_rows = 1;  // N_batch
-  Time max_wait{0};      // W_batch: the longest that a request waits for others to join it
+  int64_t max_rows = 1;              // N_batch
+  Time max_wait{0};                  // W_batch: the longest that a request waits for others to join it
+  double waits_from_rows_per_s = 0;  // of arrivals: below this rate nobody waits (at_rate)
   bool operator==(const Batching&) const = default;
 };
 
@@ -36,6 +37,18 @@ struct Decision {
 // those whose batch is full or whose wait is over. Later requests that still fit may overtake one that does
 // not.
 Decision choose_batch(std::span<const Waiting> queue, const Batching& batching, Time now);
+
+// Rows per second that arrive: an exponential average with a time constant of one second.
+struct ArrivalRate {
+  double rows_per_s = 0;
+  Time at{0};
+};
+ArrivalRate observe_arrival(const ArrivalRate& rate, int64_t rows, Time now);
+double rows_per_s(const ArrivalRate& rate, Time now);
+
+// The same without a wait while one request after the other keeps up with the arrivals: then waiting would
+// only add to latency.
+Batching at_rate(Batching batching, double rows_per_s);
 
 // Limits of one model on one machine, from its measured times.
 struct BatchingGoal {

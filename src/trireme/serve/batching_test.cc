@@ -77,6 +77,21 @@ RC_GTEST_PROP(BatchingProperties, BatchesHoldOneShapeWithinTheRowsAndNobodyWaits
   }
 }
 
+TEST(Batching, NobodyWaitsWhileOneByOneKeepsUp) {
+  const Batching b{8, 10ms, 100};
+  EXPECT_EQ(at_rate(b, 99).max_wait, Time(0));
+  EXPECT_EQ(at_rate(b, 100).max_wait, Time(10ms));
+  EXPECT_EQ(at_rate({8, 10ms}, 0).max_wait, Time(10ms));  // a wait set by hand always holds
+}
+
+TEST(ArrivalRate, FollowsTheArrivalsAndForgets) {
+  ArrivalRate rate;
+  Time now{0};
+  for (int i = 0; i < 1000; ++i) rate = observe_arrival(rate, 2, now += 10ms);
+  EXPECT_NEAR(rows_per_s(rate, now), 200, 2);
+  EXPECT_LT(rows_per_s(rate, now + 5s), 2);
+}
+
 // Check values by the rule in batching.h.
 TEST(BatchingChoice, KeepsBothConditionsOfThePaper) {
   // A machine on which batches pay: T_b = 20 + 5 b ms.

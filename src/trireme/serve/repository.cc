@@ -12,6 +12,8 @@
 namespace trireme::serve {
 namespace {
 
+constexpr double kBusy =
+    0.5;  // of what one row after the other carries: from there on batches are waited for
 constexpr double kMeasureBudget = 10;  // seconds of a load that may go into measuring
 
 // Runs the model a few times: warm, and wiser about joining rows.
@@ -48,6 +50,8 @@ RunnerOptions runner_options(const ModelOptions& o, const ModelInfo& info, const
       const auto choice = choose_batching(r.times.table, {r.limits.slo_s, r.limits.margin_s, info.max_rows});
       r.batching.max_rows = choice.rows;
       wait_s = choice.wait_s;
+      r.batching.waits_from_rows_per_s =
+          kBusy * static_cast<double>(o.instances) / r.times.table.front().seconds;
     }
   }
   if (!o.spill_url.empty()) {

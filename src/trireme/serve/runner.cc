@@ -68,7 +68,13 @@ Verdict ModelRunner::verdict(int64_t rows, double age_s, Time at) const {
   for (const auto& instance : instances_)
     running.push_back(instance.expected_end > at ? to_seconds(instance.expected_end - at) : 0);
   const Load load{static_cast<int64_t>(queue_.size()), waiting_rows_, running};
-  return admit(load, rows, age_s, times_, options_.batching, options_.limits);
+  return admit(load, rows, age_s, times_, batching_now(at), options_.limits);
+}
+
+Batching ModelRunner::batching_now(Time at) const {
+  // While stopping nobody will join, so nobody waits for them.
+  if (stopping_) return {options_.batching.max_rows, Time(0)};
+  return at_rate(options_.batching, rows_per_s(arrivals_, at));
 }
 
 std::variant<ModelRunner::Ticket, Rejection> ModelRunner::submit(InferRequest& request, int64_t rows,
@@ -87,6 +93,7 @@ std::variant<ModelRunner::Ticket, Rejection> ModelRunner::submit(InferRequest& r
   const std::unique_lock lock(mutex_);
   if (stopping_) return Rejection{Reason::unavailable, "the model is being unloaded"};
   const Time at = now();
+  arrivals_ = observe_arrival(arrivals_, rows, at);
   const Verdict verdict = this->verdict(rows, to_seconds(at - arrived), at);
   if (!verdict.admitted) return Rejection{Reason::overloaded, cat("refused: ", verdict.why)};
   job.request = std::move(request);
@@ -165,9 +172,8 @@ void ModelRunner::serve(Instance& instance) {
   instance.backend->adopt_thread();
   std::unique_lock lock(mutex_);
   while (true) {
-    // While stopping nobody will join, so nobody waits for them.
-    const Batching batching = stopping_ ? Batching{options_.batching.max_rows, Time(0)} : options_.batching;
-    Decision decision = choose_batch(queue_, batching, now());
+    const Time at = now();
+    Decision decision = choose_batch(queue_, batching_now(at), at);
     if (decision.run.empty()) {
       if (stopping_ && queue_.empty()) return;
       if (decision.look_again)

@@ -75,6 +75,7 @@ class ModelRunner {
   std::vector<Tensor> run_together(Instance& instance, const std::vector<Taken>& batch, int64_t rows);
   void answer(Taken& taken, InferResult result);
   Verdict verdict(int64_t rows, double age_s, Time now) const;
+  Batching batching_now(Time now) const;
 
   ModelInfo info_;
   const RunnerOptions options_;
@@ -84,6 +85,7 @@ class ModelRunner {
   bool stopping_ = false;
   Ticket next_ticket_ = 1;
   BatchTimes times_;
+  ArrivalRate arrivals_;
   int64_t waiting_rows_ = 0;
   std::vector<Waiting> queue_;  // in the order of service
   std::unordered_map<Ticket, Job> jobs_;
