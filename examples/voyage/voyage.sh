@@ -41,7 +41,6 @@ grpc_port = -1
 name = "gpt"
 path = "$out/serving.pt2"
 weights = "$out/bf16/checkpoints/step_$steps"
-slo_ms = 1000
 TOML
 "$trireme" serve "$out/serve.toml" 2>"$out/serve.log" &
 server=$!
@@ -51,7 +50,7 @@ until grep -q "info: ready" "$out/serve.log"; do
   sleep 0.2
 done
 port=$(sed -n 's/.*HTTP on 127\.0\.0\.1:\([0-9]*\).*/\1/p' "$out/serve.log")
-"$trireme" load --url "http://127.0.0.1:$port" --model gpt --rate 10 --duration 3s --slo-ms 1000
+"$trireme" load --url "http://127.0.0.1:$port" --model gpt --rate 10 --duration 3s
 $python examples/voyage/ask.py "http://127.0.0.1:$port" "Call me Ishmael. Some years ago"
 kill -TERM $server
 wait $server

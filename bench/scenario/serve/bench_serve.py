@@ -69,7 +69,7 @@ class Server:
         self.log = (folder / f"{name}.log").open("w")
         if self.base == "trireme":
             config = folder / "serve.toml"
-            config.write_text(f'[server]\nhttp_port = {self.port}\ngrpc_port = -1\n[[model]]\nname = "model"\npath = "{folder}/model.pt2"\n')
+            config.write_text(f'[server]\nhttp_port = {self.port}\ngrpc_port = -1\n[[model]]\nname = "model"\npath = "{folder}/model.pt2"\nthreads = 1\n')
             command = [TRIREME, "serve", str(config)]
         else:
             command = [str(VENV), str(RIVALS / f"{self.base}_server.py"), str(folder), str(self.port),
@@ -119,8 +119,9 @@ class Server:
             except Exception as error:  # noqa: BLE001, whatever keeps it from answering is the reason to tell
                 if self.process.poll() is not None or time.monotonic() > end:
                     self.log.flush()
-                    tail = (self.folder / f"{self.name}.log").read_text(errors="replace").strip().splitlines()[-1:] or [str(error)]
-                    raise lab.BenchError(f"{self.name} does not start: {tail[0][:160]}") from error
+                    lines = (self.folder / f"{self.name}.log").read_text(errors="replace").splitlines()
+                    told = [line for line in lines if "Error" in line] or [line for line in lines if len(line) > 5] or [str(error)]
+                    raise lab.BenchError(f"{self.name} does not start: {told[-1][:160]}") from error
                 time.sleep(0.2)
         with torch.no_grad():
             wanted = module(torch.from_numpy(rows)).numpy().flatten()
@@ -229,8 +230,8 @@ def summary(result):
     return rows
 
 
-def write(results, rounds, seconds):
-    out = ROOT / "bench/results"
+def write(results, rounds, seconds, short):
+    out = ROOT / ("bench/out" if short else "bench/results")
     out.mkdir(exist_ok=True)
     for result in results.values():
         result["summary"] = summary(result)
@@ -256,7 +257,7 @@ def write(results, rounds, seconds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--short", action="store_true", help="one round of one second each, first model")
+    parser.add_argument("--short", action="store_true", help="one round of one second each, first model; results go to bench/out")
     parser.add_argument("--only", default="", help="these servers, by comma")
     parser.add_argument("--rounds", type=int, default=7)
     args = parser.parse_args()
@@ -264,7 +265,7 @@ def main():
     names = args.only.split(",") if args.only else everyone
     rounds, seconds = (1, 1) if args.short else (args.rounds, 3)
     models = list(MODELS)[:1] if args.short else list(MODELS)
-    write({name: run_model(name, names, rounds, seconds) for name in models}, rounds, seconds)
+    write({name: run_model(name, names, rounds, seconds) for name in models}, rounds, seconds, args.short)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,14 @@
 """mosec (Rust front end) with its batching: raw float32 in and out. python mosec_server.py FOLDER PORT SHAPE KIND"""
+import os
 import sys
 
 import numpy as np
 from common import rows_of, runner
 from mosec import Server, Worker
 
-folder, port, shape, kind = sys.argv[1], sys.argv[2], tuple(map(int, sys.argv[3].split("x"))), sys.argv[4]
+# The worker processes run this file again, with mosec's arguments in place of ours.
+words = os.environ.setdefault("MOSEC_SERVER_WORDS", "\n".join(sys.argv[1:])).split("\n")
+folder, port, shape, kind = words[0], words[1], tuple(map(int, words[2].split("x"))), words[3]
 sys.argv = [sys.argv[0], "--address", "127.0.0.1", "--port", port, "--log-level", "error"]
 
 

@@ -4,7 +4,8 @@ set -uo pipefail
 cd "$(dirname "$0")/../../../.." || exit 1
 venv=bench/out/serve-venv
 mkdir -p bench/out
-[ -x $venv/bin/python ] || python3 -m venv $venv
+# Debian's Python: PyTriton carries an interpreter of its own, which does not read the library of every other 3.11.
+[ -x $venv/bin/python ] || /usr/bin/python3 -m venv $venv
 site=$($venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 .venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$site/zz-borrowed.pth"
 for package in uvicorn httptools uvloop onnxruntime openvino mosec litserve onnx onnxscript nvidia-pytriton; do
