@@ -12,6 +12,9 @@
 #include "gpus.h"
 #include "launch.h"
 #include "local_ranks.h"
+#include "loss_guard.h"
+#include "meeting.h"
+#include "report_failure.h"
 #include "stop_signals.h"
 #include "trireme/base/environment.h"
 #include "trireme/base/error.h"
@@ -20,7 +23,6 @@
 #include "trireme/train/checkpoint_folder.h"
 #include "trireme/train/options.h"
 #include "trireme/train/trainer_torch.h"
-#include "trireme/transport/tcp_store_torch.h"
 
 namespace trireme::app {
 namespace {
@@ -41,6 +43,14 @@ constexpr const char* kExample =
     "Without --nproc the rank comes from the launcher: torchrun --no-python, mpirun, srun, PET_* or "
     "SkyPilot\n"
     "variables, or RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set by hand; else it is one process.";
+
+// For a rank to end by itself once another one is lost: to reach its next exchange, and to finish writing.
+constexpr double kSecondsToEnd = 15;
+
+void end_process(const Failure& why) {
+  ::_exit(report_failure(why.code, cat(why.message, "; this rank did not end by itself within ",
+                                       kSecondsToEnd, " s after that")));
+}
 
 // Those that train exchanges.
 codec::CodecSet exchanged_codecs() {
@@ -140,11 +150,9 @@ int run_rank(const Arguments& arguments, const LaunchPlan& launch, const Resolve
   context.world = launch.world;
   context.local_rank = launch.local_rank;
   context.local_world = launch.local_world;
-  if (launch.world > 1) {
-    context.store =
-        transport::make_tcp_store(launch.host, launch.port, launch.rank == 0 && !launch.agent_store,
-                                  launch.world, resolved.config.transport.timeout, launch.attempt + "/");
-  }
+  context.rendezvous = meet(launch, resolved.config.transport);
+  std::optional<LossGuard> guard;
+  if (context.rendezvous) guard.emplace(*context.rendezvous, Seconds{kSecondsToEnd}, end_process);
   context.out = out;
   context.resume = choose_resume(arguments, launch, out, resolved.config.train.steps);
   context.codecs = &codecs;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "commands.h"
-#include "error_file.h"
+#include "report_failure.h"
 #include "torch_log.h"
 #include "trireme/base/error.h"
 
@@ -24,14 +24,6 @@ constexpr const char* kExample =
     "Exit code: 0 success, 2 wrong call or wrong input, 1 failure while running.";
 
 // Everything that goes wrong becomes one line on standard error.
-int report_failure(ErrorCode code, std::string message) {
-  std::replace(message.begin(), message.end(), '\n', ' ');
-  message = cat(name(code), ": ", message);
-  std::fprintf(stderr, "trireme: %s\n", message.c_str());
-  write_error_file(message);
-  return exit_code(code);
-}
-
 int report_exception() {
   try {
     throw;

@@ -45,6 +45,15 @@ void EngineState::end_with(Failure why) {
   transport.wake();
 }
 
+void EngineState::lost(int rank, Failure why) {
+  {
+    std::lock_guard lock(mutex_);
+    if (loss_ || failure_) return;
+    loss_ = {rank, std::move(why)};
+  }
+  transport.wake();
+}
+
 Failure EngineState::failure() const {
   std::lock_guard lock(mutex_);
   return failure_.value_or(Failure{ErrorCode::internal, "an operation ended without its work done"});
@@ -85,6 +94,12 @@ void EngineState::communicate() {
 bool EngineState::turn() {
   std::vector<Command> batch;
   std::optional<Failure> cancel_now;
+  std::optional<Loss> loss;
+  {
+    std::lock_guard lock(mutex_);
+    loss.swap(loss_);
+  }
+  if (loss) end_with(explain(*loss));
   {
     std::lock_guard lock(mutex_);
     batch.swap(commands_);
@@ -163,6 +178,19 @@ void EngineState::check_timeouts() {
                 "); that rank may be stuck, overloaded or unreachable")});
 }
 
+// Of the transfers that wait, one with the lost rank, and the oldest of these.
+Failure EngineState::explain(const Loss& loss) const {
+  const auto rank_of = [](const Outstanding& o) { return o.run->peer_rank(o.task); };
+  const Outstanding* waiting = nullptr;
+  for (const auto& [id, o] : outstanding_) {
+    const auto order = [&](const Outstanding& x) { return std::pair(rank_of(x) != loss.rank, x.since); };
+    if (waiting == nullptr || order(o) < order(*waiting)) waiting = &o;
+  }
+  if (waiting == nullptr) return {loss.why.code, cat("rank ", transport.rank(), ": ", loss.why.message)};
+  const Seconds waited{static_cast<double>((clock_.now() - waiting->since).count()) * 1e-9};
+  return {loss.why.code, cat(describe(*waiting), " has waited ", for_people(waited), ": ", loss.why.message)};
+}
+
 std::string EngineState::describe(const Outstanding& o) const {
   const bool send = sends(o.run->task(o.task));
   return cat("rank ", transport.rank(), ": ", o.run->name(), ": ", send ? "send to" : "receive from",
@@ -197,6 +225,10 @@ EngineTimes Engine::take_times() {
 
 void Engine::cancel(const Failure& why) {
   state_->end_with(why);
+}
+
+void Engine::lost(int rank, const Failure& why) {
+  state_->lost(rank, why);
 }
 
 transport::Transport& Engine::transport() {

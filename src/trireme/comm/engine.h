@@ -77,6 +77,8 @@ class Engine {
   EngineTimes take_times();
   // Ends all operations with `why`, now and later; their waits throw it.
   void cancel(const Failure& why);
+  // The same because `rank` is gone: the message also says which transfer waits for it, and for how long.
+  void lost(int rank, const Failure& why);
   transport::Transport& transport();
   // Numbers for groups that do not choose one: equal on all ranks that ask in the same order.
   uint16_t next_channel();

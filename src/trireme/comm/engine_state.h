@@ -70,6 +70,7 @@ class EngineState {
   // Any thread.
   void post(Run* run, int32_t task);  // to the communication thread
   void end_with(Failure why);         // the first one counts
+  void lost(int rank, Failure why);
   bool failed() const { return failed_.load(); }
   Failure failure() const;
   void run_begins();
@@ -90,6 +91,10 @@ class EngineState {
     Run* run;
     int32_t task;
   };
+  struct Loss {
+    int rank;
+    Failure why;
+  };
   struct Outstanding {  // a posted transfer
     Run* run;
     int32_t task;
@@ -102,13 +107,15 @@ class EngineState {
   void check_timeouts();
   Clock::Nanoseconds last_sign(const Outstanding& o) const;
   std::string describe(const Outstanding& o) const;
+  Failure explain(const Loss& loss) const;
   void trace(const Outstanding& o, Clock::Nanoseconds end);
 
   const Clock& clock_;
   const Clock::Nanoseconds timeout_;
 
-  mutable std::mutex mutex_;  // of the five below
+  mutable std::mutex mutex_;  // of the six below
   std::vector<Command> commands_;
+  std::optional<Loss> loss_;  // not yet turned into a failure
   std::optional<Failure> failure_;
   bool stop_ = false;
   int running_ = 0;  // operations between start and end

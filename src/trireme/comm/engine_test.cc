@@ -193,6 +193,23 @@ class BrokenCodec : public codec::Codec {
   }
 };
 
+// A loss that somebody else has noticed.
+TEST(Engine, NamesWhatWaitedForALostRank) {
+  run_ranks(2, kFailing, [](Group& group, Engine& engine) {
+    if (group.rank() == 1) {  // stays until rank 0 has given up
+      message_of([&] { group.barrier(); }, ErrorCode::peer_lost);
+      return;
+    }
+    std::vector<std::byte> data(8);
+    std::thread other([&] { engine.lost(1, {ErrorCode::peer_lost, "rank 1 is silent"}); });
+    const std::string text = message_of([&] { group.receive(1, data); }, ErrorCode::peer_lost);
+    other.join();
+    EXPECT_CONTAINS(text, "rank 0: ");
+    EXPECT_CONTAINS(text, "rank 1 is silent");
+    EXPECT_EQ(message_of([&] { group.barrier(); }, ErrorCode::peer_lost), text);
+  });
+}
+
 TEST(Engine, NamesATaskThatFailed) {
   run_ranks(2, kFailing, [](Group& group, Engine&) {
     std::vector<float> data(100);

@@ -142,6 +142,7 @@ class Trainer {
   std::unique_ptr<transport::Transport> transport_;
   std::unique_ptr<comm::ComputeQueue> queue_;
   std::unique_ptr<comm::Engine> engine_;
+  transport::Rendezvous::Watch loss_watch_;  // tells the engine
   std::unique_ptr<comm::Group> group_;
 
   std::unique_ptr<graph::Executor> executor_;
@@ -201,16 +202,23 @@ void Trainer::connect() {
   if (context_.world == 1) {
     transport_ = std::move(transport::make_loopback(1).front());
   } else {
-    TRIREME_CHECK(context_.store != nullptr);
-    transport_ = transport::make_transport(context_.rank, context_.world, *context_.store, config_.transport);
+    TRIREME_CHECK(context_.rendezvous != nullptr);
+    agree(*context_.rendezvous, context_.rank, context_.world,
+          {.version = "trireme " TRIREME_VERSION ", torch " TORCH_VERSION,
+           .config = context_.config_digest,
+           .graph_fingerprint = spec::fingerprint(program_->graph())},
+          config_.transport.timeout);
+    transport_ =
+        transport::make_transport(context_.rank, context_.world, *context_.rendezvous, config_.transport);
   }
   queue_ = comm::make_cpu_queue();
   engine_ = std::make_unique<comm::Engine>(
       *transport_, *queue_, comm::EngineOptions{.timeout = config_.transport.timeout, .tracer = &tracer_});
   group_ = std::make_unique<comm::Group>(*engine_);
-  agree(*group_, {.version = "trireme " TRIREME_VERSION ", torch " TORCH_VERSION,
-                  .config = context_.config_digest,
-                  .graph_fingerprint = spec::fingerprint(program_->graph())});
+  if (context_.rendezvous) {
+    loss_watch_ = context_.rendezvous->watch(
+        [this](const transport::Loss& loss) { engine_->lost(loss.rank, loss.why); });
+  }
 }
 
 void Trainer::build_model() {
@@ -605,11 +613,48 @@ Summary Trainer::run() {
   return result;
 }
 
+// A rank that has gone tells its reason to the rendezvous as well; the wire often reports its end first.
+std::string with_reason(const Error& error, transport::Rendezvous& rendezvous) {
+  std::string text = error.what();
+  const bool by_peer = error.code() == ErrorCode::peer_lost || error.code() == ErrorCode::timeout;
+  const auto loss = by_peer ? rendezvous.loss() : std::nullopt;
+  if (loss && text.find(loss->why.message) == std::string::npos) text += cat("; ", loss->why.message);
+  return text;
+}
+
+// What the others are told. All ranks have agreed on a stop by a signal, so nobody fails by it.
+std::string farewell(const std::exception& e) {
+  const auto* error = dynamic_cast<const Error*>(&e);
+  return error != nullptr && error->code() == ErrorCode::cancelled ? "" : e.what();
+}
+
+Summary run_and_tell(const Config& config, const RankContext& context) {
+  transport::Rendezvous& rendezvous = *context.rendezvous;
+  Summary summary;
+  try {
+    Trainer trainer(config, context);
+    try {
+      summary = trainer.run();
+    } catch (const std::exception& e) {
+      rendezvous.leave(farewell(e));  // before the connections close
+      throw;
+    }
+  } catch (const Error& e) {
+    rendezvous.leave(farewell(e));
+    throw Error(e.code(), with_reason(e, rendezvous));
+  } catch (const std::exception& e) {
+    rendezvous.leave(farewell(e));
+    throw;
+  }
+  rendezvous.leave("");
+  return summary;
+}
+
 }  // namespace
 
 Summary train(const Config& config, const RankContext& context) {
-  Trainer trainer(config, context);
-  return trainer.run();
+  if (context.rendezvous) return run_and_tell(config, context);
+  return Trainer(config, context).run();
 }
 
 }  // namespace trireme::train

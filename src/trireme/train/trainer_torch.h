@@ -8,7 +8,7 @@
 #include "trireme/codec/codec.h"
 #include "trireme/train/options.h"
 #include "trireme/train/run_files.h"
-#include "trireme/transport/transport.h"
+#include "trireme/transport/rendezvous.h"
 
 namespace trireme::train {
 
@@ -21,7 +21,7 @@ struct StopFlag {
 
 struct RankContext {
   int rank = 0, world = 1, local_rank = 0, local_world = 1;
-  std::shared_ptr<transport::Store> store;  // null when world == 1
+  std::shared_ptr<transport::Rendezvous> rendezvous;  // null when world == 1
   std::filesystem::path out;
   std::optional<std::filesystem::path> resume;
   const codec::CodecSet* codecs = nullptr;
@@ -35,6 +35,7 @@ struct RankContext {
 //   usage, input: names key or file
 //   diverged: NaN or Inf loss, with step, rank and first bad tensor; replicas that differ, with the parameter
 //   peer_lost, timeout: names rank, operation and waiting time
+// Whatever ends this rank, the others are told by the rendezvous.
 Summary train(const Config& config, const RankContext& context);
 
 }  // namespace trireme::train

@@ -35,6 +35,10 @@ void TransportOptions::list(OptionList& o) {
   o.add("latency", latency, "delay added to each message, e.g. 1ms").at_most(3600);
   o.add("secret_file", secret_file, "file with the secret that ranks share").local();
   o.add("timeout", timeout, "a wait longer than this is a lost peer").above(0).at_most(1'000'000);
+  o.add("heartbeat_timeout", heartbeat_timeout,
+        "a process that gives no sign of life for this long is lost; slow ones do")
+      .at_least(1)
+      .at_most(1'000'000);
 }
 
 std::unique_ptr<Transport> make_transport(int rank, int size, Store& store, const TransportOptions& options) {

@@ -71,6 +71,7 @@ struct TransportOptions {
   Seconds latency;  // added one-way delay
   std::string secret_file;
   Seconds timeout{60};  // a wait longer than this is a lost peer
+  Seconds heartbeat_timeout{6};
   void list(OptionList& o);
 };
 

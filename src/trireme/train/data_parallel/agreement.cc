@@ -5,6 +5,7 @@
 #include <future>
 #include <sstream>
 
+#include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 #include "trireme/base/rng.h"
 
@@ -18,13 +19,6 @@ std::vector<T> gather_values(comm::Group& group, T value) {
   return all;
 }
 
-// The first rank whose value is not rank 0's; -1: none.
-int first_stranger(comm::Group& group, uint64_t value) {
-  const auto all = gather(group, value);
-  const auto other = std::find_if(all.begin(), all.end(), [&](uint64_t v) { return v != all.front(); });
-  return other == all.end() ? -1 : static_cast<int>(other - all.begin());
-}
-
 std::string first_difference(const std::string& theirs, const std::string& ours) {
   std::istringstream a(theirs), b(ours);
   std::string x, y;
@@ -36,13 +30,55 @@ std::string first_difference(const std::string& theirs, const std::string& ours)
   }
 }
 
-void agree_on_text(comm::Group& group, const std::string& what, const std::string& text,
-                   const std::string& mend) {
-  const int stranger = first_stranger(group, hash_text(text));
-  if (stranger < 0) return;
-  const std::string reference = broadcast_text(group, text, 0), other = broadcast_text(group, text, stranger);
-  fail(ErrorCode::usage, "rank ", stranger, " has another ", what, " than rank 0 (",
-       first_difference(other, reference), "); ", mend);
+// How `other`, the facts of `rank`, differ from rank 0's; empty: they do not.
+std::string difference(const RunFacts& own, const RunFacts& other, int rank) {
+  const auto differs = [&](const char* what, const std::string& theirs, const std::string& ours,
+                           const char* mend) {
+    return cat("rank ", rank, " has another ", what, " than rank 0 (", first_difference(theirs, ours), "); ",
+               mend);
+  };
+  if (other.version != own.version)
+    return differs("version", other.version, own.version, "install the same version everywhere");
+  if (other.config != own.config)
+    return differs("config", other.config, own.config, "give all ranks the same CONFIG.toml and --set");
+  if (other.graph_fingerprint == own.graph_fingerprint) return {};
+  return cat(
+      "rank ", rank,
+      " has another model.graph than rank 0 (the files' content differs); give all ranks the same .pt2 file");
+}
+
+// One line each for version and fingerprint, then the config.
+std::string to_text(const RunFacts& facts) {
+  return cat(facts.version, "\n", facts.graph_fingerprint, "\n", facts.config);
+}
+
+RunFacts read_facts(const std::string& text) {
+  RunFacts facts;
+  std::istringstream in(text);
+  std::getline(in, facts.version);
+  in >> facts.graph_fingerprint;
+  in.ignore();
+  facts.config.assign(std::istreambuf_iterator<char>(in), {});
+  return facts;
+}
+
+// Rank 0's verdict: nothing, or why the run cannot begin.
+std::optional<Failure> compare_all(transport::Store& store, int world, const RunFacts& facts,
+                                   Seconds timeout) {
+  const Deadline deadline = Deadline::after(steady_clock(), timeout.value);
+  for (int r = 1; r < world; ++r) {
+    const double left = static_cast<double>((deadline.at - steady_clock().now()).count()) * 1e-9;
+    auto text = store.get(cat("facts/", r), Seconds{std::max(0.001, left)});
+    if (!text.ok()) {
+      const Failure& why = text.failure();
+      if (why.code != ErrorCode::timeout) return why;
+      return Failure{why.code,
+                     cat("rank ", r, " did not join within ", for_people(timeout), " (transport.timeout)")};
+    }
+    if (const auto why = difference(facts, read_facts(text.value()), r); !why.empty())
+      return Failure{ErrorCode::usage, why};
+  }
+  return {};
 }
 
 }  // namespace
@@ -62,15 +98,20 @@ std::string broadcast_text(comm::Group& group, std::string text, int root) {
   return text;
 }
 
-void agree(comm::Group& group, const RunFacts& facts) {
-  agree_on_text(group, "version", facts.version, "install the same version everywhere");
-  agree_on_text(group, "config", facts.config, "give all ranks the same CONFIG.toml and --set");
-  const int stranger = first_stranger(group, facts.graph_fingerprint);
-  if (stranger >= 0) {
-    fail(ErrorCode::usage, "rank ", stranger,
-         " has another model.graph than rank 0 (the files' content differs); give all ranks the same .pt2 "
-         "file");
+void agree(transport::Store& store, int rank, int world, const RunFacts& facts, Seconds timeout) {
+  constexpr const char* kVerdict = "verdict";
+  if (rank == 0) {
+    const auto why = compare_all(store, world, facts, timeout);
+    store.set(kVerdict, why ? cat(static_cast<int>(why->code), " ", why->message) : "");
+    if (why) throw Error(why->code, why->message);
+    return;
   }
+  store.set(cat("facts/", rank), to_text(facts));
+  // Rank 0 waits for the slowest rank, so this takes longer than its wait.
+  const std::string verdict = store.get(kVerdict, Seconds{2 * timeout.value}).take();
+  if (verdict.empty()) return;
+  const size_t space = verdict.find(' ');
+  throw Error(static_cast<ErrorCode>(std::stoi(verdict.substr(0, space))), verdict.substr(space + 1));
 }
 
 void run_together(comm::Group& group, Seconds timeout, const std::function<void()>& work) {

@@ -22,9 +22,9 @@ struct RunFacts {
   std::string config;   // what OptionList::digest_text gives, or a digest of it
   uint64_t graph_fingerprint = 0;
 };
-// Error(usage) on all ranks when one differs from rank 0: names rank, fact, and the first config line that
-// differs.
-void agree(comm::Group& group, const RunFacts& facts);
+// Before the ranks have connections. Error(usage) on all ranks when one differs from rank 0: names rank,
+// fact, and the first config line that differs. Error(timeout) on all naming a rank that does not come.
+void agree(transport::Store& store, int rank, int world, const RunFacts& facts, Seconds timeout);
 
 // Runs `work` on all ranks at once and returns when all are done. It may take longer than a wait's time-out,
 // on one rank alone (a checkpoint on a slow disk): messages every quarter of `timeout` keep the others

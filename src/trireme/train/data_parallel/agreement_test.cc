@@ -22,22 +22,35 @@ std::vector<std::string> on_ranks(int size, const std::function<void(comm::Group
   return comm::errors_of_ranks(size, ErrorCode::usage, body);
 }
 
-TEST(Agreement, EqualFactsPass) {
-  for (const int size : {1, 2, 4}) {
-    EXPECT_THAT(on_ranks(size,
-                         [](comm::Group& group) {
-                           agree(group, {"1", "steps = 5\nlr = 1", 7});
-                         }),
-                testing::Each(""));
+// What agree threw on every rank, "" for nothing.
+std::vector<std::string> agreeing(int size, const std::function<void(int rank, RunFacts&)>& change) {
+  const auto store = transport::make_memory_store();
+  std::vector<std::string> errors(static_cast<size_t>(size));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      RunFacts facts{"1", "steps = 5\nlr = 1", ~uint64_t{0}};
+      change(rank, facts);
+      try {
+        agree(*store, rank, size, facts, Seconds{20});
+      } catch (const Error& e) {
+        EXPECT_EQ(e.code(), ErrorCode::usage) << e.what();
+        errors[static_cast<size_t>(rank)] = e.what();
+      }
+    });
   }
+  for (auto& thread : threads) thread.join();
+  return errors;
+}
+
+TEST(Agreement, EqualFactsPass) {
+  for (const int size : {1, 2, 4}) EXPECT_THAT(agreeing(size, [](int, RunFacts&) {}), testing::Each(""));
 }
 
 TEST(Agreement, EveryRankNamesTheOneThatDiffers) {
   const auto differ = [](const std::function<void(RunFacts&)>& change) {
-    return on_ranks(3, [&](comm::Group& group) {
-      RunFacts facts{"1", "steps = 5\nlr = 1", 7};
-      if (group.rank() == 2) change(facts);
-      agree(group, facts);
+    return agreeing(3, [&](int rank, RunFacts& facts) {
+      if (rank == 2) change(facts);
     });
   };
   EXPECT_THAT(differ([](RunFacts& f) { f.version = "2"; }),
@@ -49,6 +62,17 @@ TEST(Agreement, EveryRankNamesTheOneThatDiffers) {
               testing::Each(HasSubstr("'nothing' there")));
   EXPECT_THAT(differ([](RunFacts& f) { f.graph_fingerprint = 8; }),
               testing::Each(AllOf(HasSubstr("rank 2"), HasSubstr("model.graph"))));
+}
+
+TEST(Agreement, ARankThatDoesNotComeIsNamed) {
+  const auto store = transport::make_memory_store();
+  try {
+    agree(*store, 0, 2, {}, Seconds{0.01});
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::timeout);
+    EXPECT_THAT(e.what(), HasSubstr("rank 1 did not join within 10 ms"));
+  }
 }
 
 TEST(Agreement, GathersByRankAndBroadcastsTextOfAnyLength) {

@@ -1,10 +1,11 @@
-#include "error_file.h"
+#include "report_failure.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/environment.h"
-#include "trireme/base/error.h"
 #include "trireme/base/files.h"
 
 namespace trireme::app {
@@ -17,6 +18,7 @@ std::string error_file_text(const std::string& message, int64_t seconds_since_ep
   return file.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+namespace {
 void write_error_file(const std::string& message) {
   const auto path = environment("TORCHELASTIC_ERROR_FILE");
   if (!path) return;
@@ -26,6 +28,15 @@ void write_error_file(const std::string& message) {
                error_file_text(message, std::chrono::duration_cast<std::chrono::seconds>(now).count()));
   } catch (const Error&) {
   }
+}
+}  // namespace
+
+int report_failure(ErrorCode code, std::string message) {
+  std::replace(message.begin(), message.end(), '\n', ' ');
+  message = cat(name(code), ": ", message);
+  std::fprintf(stderr, "trireme: %s\n", message.c_str());
+  write_error_file(message);
+  return exit_code(code);
 }
 
 }  // namespace trireme::app

@@ -1,4 +1,4 @@
-#include "error_file.h"
+#include "report_failure.h"
 
 #include <gtest/gtest.h>
 
