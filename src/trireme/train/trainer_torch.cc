@@ -31,6 +31,7 @@
 #include "trireme/tensor/adaptor_torch.h"
 #include "trireme/train/bad_value_torch.h"
 #include "trireme/train/checkpoint_torch.h"
+#include "trireme/train/checkpoint_writer_torch.h"
 #include "trireme/train/data/dataset_torch.h"
 #include "trireme/train/data/order.h"
 #include "trireme/train/data_parallel/agreement.h"
@@ -113,7 +114,8 @@ class Trainer {
   void apply_gradients(double lr_factor, StepMetrics& metrics);
   [[noreturn]] void fail_diverged(int64_t step);
   std::optional<double> evaluate(int64_t step);
-  void save(int64_t step);
+  void save(int64_t step, bool last);
+  Checkpoint checkpoint(int64_t step) const;
   Summary summary(int64_t steps) const;
 
   Inputs inputs(const Dataset& dataset, std::span<const int64_t> ids) const;
@@ -158,6 +160,7 @@ class Trainer {
 
   std::optional<fs::path> out_;  // empty: this rank writes nothing
   std::unique_ptr<RunFiles> files_;
+  std::unique_ptr<CheckpointWriter> writer_;  // where out_ is
   std::vector<double> step_seconds_;
   int64_t bytes_sent_ = 0;
   double final_loss_ = 0;
@@ -331,6 +334,7 @@ void Trainer::open_files() {
   if (!out_) return;
   files_ = std::make_unique<RunFiles>(*out_, done_steps_ + 1);
   remove_unfinished(*out_ / "checkpoints");
+  writer_ = std::make_unique<CheckpointWriter>(*out_ / "checkpoints", config_.train.keep_last);
   write_file(*out_ / "config.toml", context_.resolved_config);
 }
 
@@ -530,7 +534,7 @@ std::optional<double> Trainer::evaluate(int64_t step) {
   return {};
 }
 
-void Trainer::save(int64_t step) {
+void Trainer::save(int64_t step, bool last) {
   const Span span(&tracer_, "main", "checkpoint");
   // A finite loss can have a gradient that is not. Weights that it spoilt must not push out good ones.
   for (const NamedParameter& p : trained_) {
@@ -540,26 +544,34 @@ void Trainer::save(int64_t step) {
     }
   }
   share_buffers();
+  // A write that takes longer than the steps since it began: all wait for it. The last one ends in place.
   run_together(*group_, config_.transport.timeout, [&] {
-    if (!out_) return;
-    Checkpoint c{.step = step,
-                 .samples = samples_,
-                 .seed = static_cast<uint64_t>(config_.train.seed),
-                 .graph_fingerprint = spec::fingerprint(program_->graph()),
-                 .world_size = context_.world,
-                 .optimizer = optimizer_->state()};
-    for (const graph::Parameter* p : persistent()) {
-      c.model[p->name] = p->tensor.detach();
-      for (const std::string& alias : p->aliases) c.tied[alias] = p->name;
-    }
-    if (const auto order = sync_->ready_order(); !order.empty()) {
-      std::vector<std::string> names;
-      for (const uint64_t i : order) names.push_back(trained_[i].name);
-      c.extra["ready_order"] = nlohmann::json(names).dump();
-    }
-    c.extra["config"] = nlohmann::json(context_.resolved_config).dump();
-    save_checkpoint(*out_ / "checkpoints", c, config_.train.keep_last);
+    if (!writer_) return;
+    writer_->finish();
+    if (last) save_checkpoint(*out_ / "checkpoints", checkpoint(step), config_.train.keep_last);
   });
+  if (writer_ && !last) writer_->start(checkpoint(step));
+}
+
+// What there is to save; the tensors are the live ones.
+Checkpoint Trainer::checkpoint(int64_t step) const {
+  Checkpoint c{.step = step,
+               .samples = samples_,
+               .seed = static_cast<uint64_t>(config_.train.seed),
+               .graph_fingerprint = spec::fingerprint(program_->graph()),
+               .world_size = context_.world,
+               .optimizer = optimizer_->state()};
+  for (const graph::Parameter* p : persistent()) {
+    c.model[p->name] = p->tensor.detach();
+    for (const std::string& alias : p->aliases) c.tied[alias] = p->name;
+  }
+  if (const auto order = sync_->ready_order(); !order.empty()) {
+    std::vector<std::string> names;
+    for (const uint64_t i : order) names.push_back(trained_[i].name);
+    c.extra["ready_order"] = nlohmann::json(names).dump();
+  }
+  c.extra["config"] = nlohmann::json(context_.resolved_config).dump();
+  return c;
 }
 
 Summary Trainer::summary(int64_t steps) const {
@@ -602,7 +614,9 @@ Summary Trainer::run() {
       progress.step(step, m.loss, global_batch_ * config_.train.accumulate, m.bytes_sent + m.bytes_received);
     }
     const bool stops = stop_ && step < last;
-    if (stops || step == last || is_due(config_.train.checkpoint_every, step)) save(step);
+    if (writer_) writer_->check();
+    const bool ends = stops || step == last;
+    if (ends || is_due(config_.train.checkpoint_every, step)) save(step, ends);
     if (stops) {
       fail(ErrorCode::cancelled, "stopped by a signal after step ", step,
            "; its checkpoint is written, go on with --resume ", context_.out.string());

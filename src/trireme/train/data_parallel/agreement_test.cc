@@ -71,7 +71,7 @@ TEST(Agreement, ARankThatDoesNotComeIsNamed) {
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::timeout);
-    EXPECT_THAT(e.what(), HasSubstr("rank 1 did not join within 10 ms"));
+    EXPECT_THAT(e.what(), HasSubstr("rank 1 did not join within 10.0 ms"));
   }
 }
 
