@@ -211,9 +211,8 @@ std::function<int()> setup_train(CLI::App& app) {
   app.add_option("--nproc", arguments->nproc, "start N processes on this machine")
       ->type_name("N")
       ->check(CLI::Range(1, 1024));
-  app.add_option(
-         "--max-restarts", arguments->max_restarts,
-         "with --nproc: after a failure start all ranks again from the last checkpoint, N times at most")
+  app.add_option("--max-restarts", arguments->max_restarts,
+                 "with --nproc: go on from the last checkpoint after a failure, at most N times")
       ->type_name("N")
       ->check(CLI::Range(0, 1000000));
   app.add_option("--out", arguments->out, "folder for results; default runs/CONFIG-TIME")->type_name("DIR");
