@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ranks import KILL, ROOT, Ranks, losses
 
-STEPS = 120
+STEPS = 80
 LIMIT_S = 10
 
 

@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -27,15 +28,17 @@ class Ranks:
                  port=None):
         self.out = Path(out)
         self.port = port or free_port()
-        self.processes = []
+        self.processes, self.logs = [], []
         for rank in range(count):
             variables = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(count), MASTER_ADDR=host,
                              MASTER_PORT=str(self.port), OMP_NUM_THREADS="1")
             command = [*prefix(rank), program(), "train", config, *words, *by_rank(rank)]
             if rank == 0:
                 command += ["--out", out]
-            self.processes.append(subprocess.Popen([str(c) for c in command], env=variables, text=True,
-                                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE))
+            log = tempfile.TemporaryFile("w+")
+            self.logs.append(log)
+            self.processes.append(subprocess.Popen([str(c) for c in command], env=variables,
+                                                   stdout=subprocess.DEVNULL, stderr=log))
 
     def __enter__(self):
         return self
@@ -44,7 +47,9 @@ class Ranks:
         for process in self.processes:
             if process.poll() is None:
                 process.kill()
-            process.communicate()
+            process.wait()
+        for log in self.logs:
+            log.close()
 
     def signal(self, rank, number):
         self.processes[rank].send_signal(number)
@@ -66,14 +71,30 @@ class Ranks:
     def wait_for_steps(self, count):
         self.wait_for(lambda: self.steps() >= count, f"{count} steps")
 
+    def text(self, rank):
+        """What a rank has said so far."""
+        log = self.logs[rank]
+        log.seek(0)
+        return log.read()
+
+    def read_until(self, rank, text, seconds):
+        """The line of a rank's output that holds `text`."""
+        end = time.monotonic() + seconds
+        while True:
+            for line in self.text(rank).splitlines():
+                if text in line:
+                    return line
+            assert time.monotonic() < end, f"rank {rank} did not say '{text}' within {seconds} s"
+            time.sleep(0.05)
+
     def ends(self, seconds, ranks=None):
         """{rank: (exit code, last line)} of the ranks, which have `seconds` to end."""
         end = time.monotonic() + seconds
         found = {}
         for rank in range(len(self.processes)) if ranks is None else ranks:
-            process = self.processes[rank]
-            text = process.communicate(timeout=max(0.1, end - time.monotonic()))[1]
-            found[rank] = (process.returncode, text.splitlines()[-1] if text else "")
+            code = self.processes[rank].wait(timeout=max(0.1, end - time.monotonic()))
+            lines = self.text(rank).splitlines()
+            found[rank] = (code, lines[-1] if lines else "")
         return found
 
 

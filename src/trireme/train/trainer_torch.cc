@@ -41,6 +41,7 @@
 #include "trireme/train/progress.h"
 #include "trireme/train/run_setup_torch.h"
 #include "trireme/train/schedule.h"
+#include "trireme/transport/interfaces.h"
 
 namespace trireme::train {
 namespace {
@@ -206,6 +207,7 @@ void Trainer::connect() {
     transport_ = std::move(transport::make_loopback(1).front());
   } else {
     TRIREME_CHECK(context_.rendezvous != nullptr);
+    transport::check_interfaces(config_.transport.interface_name);  // before the others wait for this rank
     agree(*context_.rendezvous, context_.rank, context_.world,
           {.version = "trireme " TRIREME_VERSION ", torch " TORCH_VERSION,
            .config = context_.config_digest,

@@ -57,4 +57,18 @@ Interface find_interface(const std::string& name) {
   return *found;
 }
 
+std::vector<std::string> names_in(const std::string& list) {
+  std::vector<std::string> names;
+  for (size_t begin = 0; begin < list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    names.push_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return names;
+}
+
+void check_interfaces(const std::string& list) {
+  for (const auto& name : names_in(list)) find_interface(name);
+}
+
 }  // namespace trireme::transport

@@ -21,4 +21,9 @@ std::vector<Interface> list_interfaces();
 // Error(input) naming transport.interface, and those that exist, unless `name` is up and has an IPv4 address.
 Interface find_interface(const std::string& name);
 
+// "eth0,eth1" as names; empty: none.
+std::vector<std::string> names_in(const std::string& list);
+// find_interface for each.
+void check_interfaces(const std::string& list);
+
 }  // namespace trireme::transport

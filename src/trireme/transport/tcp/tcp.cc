@@ -13,6 +13,7 @@
 #include <new>
 #include <utility>
 
+#include "trireme/transport/interfaces.h"
 #include "trireme/transport/tcp/join.h"
 #include "trireme/transport/tcp/outbox.h"
 #include "trireme/transport/tcp/reader.h"
@@ -100,16 +101,6 @@ class Tcp : public Transport {
   std::optional<Failure> stopped_;
   std::atomic<int64_t> bytes_sent_ = 0, bytes_received_ = 0;
 };
-
-std::vector<std::string> names_in(const std::string& list) {
-  std::vector<std::string> names;
-  for (size_t begin = 0; begin < list.size();) {
-    const size_t end = std::min(list.find(',', begin), list.size());
-    names.push_back(list.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return names;
-}
 
 // --- connections
 
