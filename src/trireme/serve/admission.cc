@@ -23,12 +23,22 @@ double time_until_free(std::span<const double> running_s, int64_t batches, doubl
   return free.front() + rounds * batch_s;
 }
 
+// What the table promises, or less.
+BatchTimes at_best(BatchTimes times) {
+  times.mean_ratio = std::min(times.mean_ratio, 1.0);
+  times.tail_ratio = std::min(times.tail_ratio, 1.0);
+  return times;
+}
+
 }  // namespace
 
-Verdict admit(const Load& load, int64_t rows, double age_s, const BatchTimes& times, const Batching& batching,
-              const AdmissionLimits& limits) {
+Verdict admit(const Load& load, int64_t rows, double age_s, const BatchTimes& measured,
+              const Batching& batching, const AdmissionLimits& limits) {
   if (load.waiting_requests >= limits.max_waiting) return {false, 0, "the queue is full"};
-  if (limits.slo_s <= 0 || times.table.empty()) return {};
+  if (limits.slo_s <= 0 || measured.table.empty()) return {};
+  const bool idle =
+      load.waiting_requests == 0 && std::ranges::all_of(load.running_s, [](double s) { return s <= 0; });
+  const BatchTimes times = idle ? at_best(measured) : measured;
   const int64_t with_own = load.waiting_rows + rows;
   const int64_t ahead = (with_own - 1) / batching.max_rows;  // full batches before the own one
   const int64_t own_rows = std::min(batching.max_rows, std::max(rows, with_own - ahead * batching.max_rows));

@@ -27,7 +27,7 @@ struct Verdict {
 // Admitted when the estimate is within the SLO less the request's age (MArk's Bouncer, whose formula the
 // paper leaves open): what is left of the running batches, the batches ahead in the queue spread over the
 // instances, the wait for the own batch to close unless the queue fills it, and the own run at its tail time.
-Verdict admit(const Load& load, int64_t rows, double age_s, const BatchTimes& times, const Batching& batching,
-              const AdmissionLimits& limits);
+Verdict admit(const Load& load, int64_t rows, double age_s, const BatchTimes& measured,
+              const Batching& batching, const AdmissionLimits& limits);
 
 }  // namespace trireme::serve

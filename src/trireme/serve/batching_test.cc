@@ -156,6 +156,15 @@ TEST(Admission, CountsWhatRunsWhatWaitsAndTheOwnRun) {
   EXPECT_FALSE(admit({0, 0, busy}, 1, 0.09, times, batching, limits).admitted);  // too old already
 }
 
+TEST(Admission, AnIdleModelIsJudgedByItsTableAlone) {
+  const BatchTimes slow{{{1, 0.010}}, 20, 20};  // by a time in which runs took 200 ms
+  const std::vector<double> idle{0}, busy{0.001};
+  const AdmissionLimits limits{0.1, 0, 1000};
+  EXPECT_TRUE(admit({0, 0, idle}, 1, 0, slow, {1, 0ms}, limits).admitted);
+  EXPECT_FALSE(admit({0, 0, busy}, 1, 0, slow, {1, 0ms}, limits).admitted);
+  EXPECT_FALSE(admit({0, 0, idle}, 1, 0, {{{1, 1.0}}, 1, 1}, {1, 0ms}, limits).admitted);
+}
+
 TEST(Admission, CountsTheWaitForABatchThatIsNotFull) {
   const BatchTimes times{{{1, 0.010}, {4, 0.010}}, 1, 1};
   const std::vector<double> idle{0};

@@ -190,7 +190,8 @@ class Generator {
     std::optional<http::response_parser<http::string_body>> response;
     SteadyTime due;
     size_t body = 0;
-    bool fresh = true;  // not connected yet
+    bool fresh = true;    // not connected yet
+    bool reused = false;  // has carried an answer
   };
   using Link = std::shared_ptr<Connection>;
 
@@ -228,6 +229,7 @@ class Generator {
   void send(const Link& link, SteadyTime due) {
     link->due = due;
     link->body = next_body_++ % requests_.size();
+    link->response.reset();
     link->stream.expires_at(due + duration(options_.timeout_s));
     if (!link->fresh) return write(link);
     link->stream.async_connect(endpoint_.addresses, [this, link](error_code error, const tcp::endpoint&) {
@@ -254,9 +256,12 @@ class Generator {
     last_answer_ = std::chrono::steady_clock::now();
     const double took = seconds_between(link->due, last_answer_);
     bool keep = false;
+    if (!error.empty() && closed_before_use(*link))
+      return send(std::make_shared<Connection>(context_), link->due);
     if (!error.empty()) {
       failed(error);
     } else {
+      link->reused = true;
       const auto& answer = link->response->get();
       keep = answer.keep_alive();
       if (answer.result_int() == 200) {
@@ -270,6 +275,12 @@ class Generator {
       }
     }
     next(keep ? link : nullptr);
+  }
+
+  // The server had closed an idle connection, which it may at any time: nothing of the request has been
+  // looked at.
+  static bool closed_before_use(const Connection& link) {
+    return link.reused && link.buffer.size() == 0 && !(link.response && link.response->got_some());
   }
 
   void failed(const std::string& why) {

@@ -29,7 +29,8 @@ void ModelOptions::list(OptionList& o) {
   o.add("device", device, "cpu, or cuda:N");
   o.add("max_batch", max_batch, "most rows in one run").at_least(1).at_most(65536);
   o.add("instances", instances, "copies of the model that run side by side").at_least(1).at_most(256);
-  o.add("threads", threads, "processor threads of one instance; 0: the processors divided by all instances")
+  o.add("threads", threads,
+        "processor threads of one instance; 0: processors divided by all instances, or OMP_NUM_THREADS")
       .at_least(0)
       .at_most(1024);
   o.add("slo_ms", slo_ms, "answer within this time or refuse at once; 0: no such promise").at_least(0);

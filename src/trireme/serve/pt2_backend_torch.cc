@@ -73,6 +73,7 @@ bool is_compiled(const std::string& path) {
 }  // namespace
 
 Instances load_model(const ModelOptions& options, int64_t threads) {
+  threads = std::min<int64_t>(threads, at::get_num_threads());  // OMP_NUM_THREADS
   Instances instances;
   if (is_compiled(options.path)) {
     const graph::Pt2File file(options.path);
