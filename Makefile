@@ -3,13 +3,14 @@
 # make test        the above, then every test; ends with "N passed, N failed"
 # make fuzz        what reads from connections, for 60 s (FUZZ_SECONDS) with libFuzzer
 # make bench-serve ours beside other model servers (a venv for them under bench/out)
+# make bench-search deployment searches over measured tables (BoTorch goes to bench/out)
 # make bench-ddp   ours beside PyTorch DDP (needs root for network namespaces)
 # make bench-stats one-bit statistics beside NumPy, then their reference tables
 # make test-wheel  the wheel, used where torch is not installed
 PY := .venv/bin/python
 BUILD ?= build/release
 
-.PHONY: all setup build quickstart test lint fuzz bench-ddp bench-serve test-cuda-wheel bench-stats test-wheel clean
+.PHONY: all setup build quickstart test lint fuzz bench-ddp bench-serve test-cuda-wheel bench-search bench-stats test-wheel clean
 all: build
 
 setup:
@@ -41,6 +42,10 @@ bench-ddp: build
 bench-serve: build
 	@bench/scenario/serve/rivals/setup.sh
 	@$(PY) bench/scenario/serve/bench_serve.py
+bench-search: build
+	@$(PY) -m pip install -q --no-deps --target bench/out/botorch -r bench/scenario/search/requirements.txt
+	@PYTHONPATH=bench/out/botorch $(PY) bench/scenario/search/bench_search.py
+
 bench-stats: build
 	@$(PY) bench/scenario/stats/bench_stats.py
 	@$(PY) bench/scenario/stats/tables.py

@@ -1,5 +1,6 @@
 """trireme search: the program as a user calls it; the arithmetic is tested beside the code (src/trireme/deploy)."""
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -144,6 +145,64 @@ def test_a_search_that_is_stopped_goes_on_where_it_was(command_job):
     search(command_job)
     again = calls(command_job)[len(before):]
     assert set(again).isdisjoint(before[:-1])  # only the one that was cut off is made again
+
+
+def test_skypilot_probes_through_a_recorded_sky(job):
+    """`sky` on PATH answers from the table, as its launches print; each cluster is taken down."""
+    folder = job.parent
+    fake = folder / "bin" / "sky"
+    fake.parent.mkdir()
+    fake.write_text(f"""#!/bin/sh
+echo "$*" >> {folder}/sky.log
+[ "$1" = launch ] || exit 0
+type=$(sed -n 's/.*instance_type: "\\(.*\\)"/\\1/p' "$5"); nodes=$(sed -n 's/^num_nodes: //p' "$5")
+echo "I 12-02 08:43:15 provisioner.py:76] Launching on AWS us-east-1"
+echo "(task, pid=2153) samples_per_s=$(grep "^$type,$nodes," {folder}/cnn-60000-speeds.csv | cut -d, -f3)"
+""")
+    fake.chmod(0o755)
+    job.write_text(job.read_text().replace('kind = "replay"', 'kind = "skypilot"').replace(
+        'table = "cnn-60000-speeds.csv"', 'run = "python train.py"').replace(
+        "[space]", '[space]\ndeployments = "cnn-60000-speeds.csv"'))
+    done = trireme("search", job, "--json", PATH=f"{fake.parent}:{os.environ['PATH']}")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["feasible"] and not [p for p in result["probes"] if p.get("error")]
+    log = (folder / "sky.log").read_text().splitlines()
+    launched = [line.split()[3] for line in log if line.startswith("launch")]
+    assert len(launched) == len(result["probes"])
+    assert sorted(launched) == sorted(line.split()[2] for line in log if line.startswith("down"))
+    task = (folder / "cnn-60000.runs" / f"{launched[0]}.yaml").read_text()
+    assert "num_nodes: 4" in task and 'instance_type: "t2.medium"' in task and "  python train.py" in task
+
+
+def test_real_training_as_probes_counts_and_leaves_a_checkpoint(tmp_path, config):
+    """One and two local processes over a rate-limited link; each probe goes on where the one before stopped."""
+    (tmp_path / "offers.csv").write_text("instance,usd_per_hour,max_nodes\n20mbit,1,2\n1gbit,2,2\n")
+    job = tmp_path / "search.toml"
+    job.write_text(f"""[job]
+samples = 80000
+[goal]
+scenario = "fastest"
+[space]
+offers = "offers.csv"
+nodes = [1, 2]
+[probe]
+kind = "trireme"
+config = "{config}"
+global_batch = 8
+sets = ["transport.rate_limit={{instance}}"]
+minutes = "0.05"
+longest = 10
+""")
+    done = trireme("search", job, "--json", timeout=240)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    good = [p for p in result["probes"] if not p.get("error")]
+    assert len(good) >= 2 and result["chosen"]
+    trained = sum(p["samples_trained"] for p in good)
+    assert trained > 0 and result["samples_left"] == 80000 - trained
+    steps = [int(p.name[5:]) for p in (tmp_path / "search.runs").glob("attempt-*/checkpoints/step_*")]
+    assert max(steps) * 8 == trained
 
 
 @pytest.mark.parametrize(("file", "text", "parts"), [

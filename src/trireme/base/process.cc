@@ -102,6 +102,11 @@ class SystemProcess : public Process {
     while (child_ > 0) wait(Deadline::after(steady_clock(), 1), false);
   }
 
+  bool finish(Deadline deadline) override {
+    while (child_ > 0 && wait(deadline, false)) continue;
+    return child_ < 0;
+  }
+
   int exit_code() override { return exit_code_; }
   std::string last_error() override { return error_; }
 

@@ -18,7 +18,10 @@ class Process {
   // SIGTERM to the process and those it started, SIGKILL after `grace_seconds`; returns when it has ended.
   // Lines it wrote meanwhile can still be read.
   virtual void stop(double grace_seconds) = 0;
-  // After `end` or stop(): what the process returned, or 128 + the signal that ended it.
+  // Waits for the end whatever cancel() says, for work that must not be left half done; false at the
+  // deadline.
+  virtual bool finish(Deadline deadline) = 0;
+  // After `end`, stop() or finish(): what the process returned, or 128 + the signal that ended it.
   virtual int exit_code() = 0;
   // The last lines it wrote to standard error, at most some kB: for messages.
   virtual std::string last_error() = 0;

@@ -62,6 +62,14 @@ TEST(Process, CancelEndsEveryWait) {
   EXPECT_EQ(p->next_line(line, soon()), Process::Event::cancelled);
 }
 
+TEST(Process, FinishHeedsNoCancel) {
+  const auto processes = system_processes();
+  const auto p = processes->start({"/bin/sh", "-c", "echo cleaning; exit 4"});
+  processes->cancel();
+  EXPECT_TRUE(p->finish(soon()));
+  EXPECT_EQ(p->exit_code(), 4);
+}
+
 TEST(Process, AProgramThatIsNotThereIsNamed) {
   const auto processes = system_processes();
   try {

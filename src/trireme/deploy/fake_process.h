@@ -1,5 +1,6 @@
 #pragma once
 // A scripted process on a clock that stands still: for tests.
+#include <algorithm>
 #include <map>
 #include <mutex>
 
@@ -34,6 +35,11 @@ class FakeProcess : public Process {
     return Event::line;
   }
   void stop(double) override { stopped = true; }
+  bool finish(Deadline deadline) override {
+    const auto at = start_ + std::chrono::nanoseconds(static_cast<int64_t>(script_.ends_after * 1e9));
+    go_to(std::min(at, deadline.at));
+    return at <= deadline.at;
+  }
   int exit_code() override { return stopped ? 143 : script_.exit_code; }
   std::string last_error() override { return script_.last_error; }
   bool stopped = false;

@@ -152,15 +152,16 @@ double expected_gain(const Scene& scene, const Candidate& c, const Belief& belie
   return gain;
 }
 
-// The speed's expected improvement over the speed at which c would tie with the incumbent, or the expected
-// saving.
+// What candidates are ranked by: the expected saving less what the probe takes of the same quantity; on raw
+// speed the specification's expected improvement, over the speed at which c would tie with the incumbent.
 double merit(const Scene& scene, const Candidate& c, const Belief& belief, double gain) {
-  if (belief.logarithmic) return gain;
+  if (belief.logarithmic) return gain - objective(scene.snapshot.goal, probe_cost(c));
   const double current = objective(scene.snapshot.goal, scene.best->training);
   double best = 0;
-  for (const auto& market : c.markets)
-    best = std::max(best, belief.expected_improvement(
-                              objective(scene.snapshot.goal, training(market, scene.samples, 1)) / current));
+  for (const auto& market : c.markets) {
+    const double tie = objective(scene.snapshot.goal, training(market, scene.samples, 1)) / current;
+    best = std::max(best, belief.expected_improvement(tie));
+  }
   return best;
 }
 
@@ -194,14 +195,13 @@ View weigh(const Scene& scene, size_t index, const Belief& belief, bool pruned) 
     view.verdict = "dropped: breaks the limit even at the upper bound of its speed";
     return view;
   }
-  const double cost = std::pow(ranking_cost(scene, c), scene.options.alpha);
   if (scene.best) {
     view.gain = expected_gain(scene, c, belief);
-    view.score = merit(scene, c, belief, view.gain) / cost;
+    view.score = merit(scene, c, belief, view.gain) / std::pow(ranking_cost(scene, c), scene.options.alpha);
     if (view.gain <= objective(scene.snapshot.goal, probe_cost(c)))
       view.verdict = "no net gain: the probe costs more than it is expected to save";
   } else {
-    view.score = chance_to_fit(scene, c, belief) / cost;
+    view.score = chance_to_fit(scene, c, belief) / c.probe_usd;
   }
   if (pruned) view.score /= 10;
   return view;

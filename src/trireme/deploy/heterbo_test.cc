@@ -15,6 +15,7 @@ using testing::ElementsAre;
 HeterboOptions raw_speed_heterbo() {
   HeterboOptions options;
   options.surrogate = raw_speed_surrogate();
+  options.alpha = 1;
   return options;
 }
 

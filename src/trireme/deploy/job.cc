@@ -8,6 +8,8 @@
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/deploy/command_profiler.h"
+#include "trireme/deploy/sky.h"
+#include "trireme/deploy/training_run.h"
 
 namespace trireme::deploy {
 namespace {
@@ -59,17 +61,43 @@ SpaceRules rules_of(const JobOptions& o, const std::string& name) {
   return rules;
 }
 
-// A mistake in the command is told before anything is paid.
-void check_command(const JobOptions& o, const SearchSpace& space, const std::string& name) {
-  if (o.probe.kind != "command") return;
-  if (o.probe.command.empty())
+void check_trireme(const JobOptions& o, const SearchSpace& space, const std::string& name) {
+  if (o.probe.config.empty())
+    fail(ErrorCode::input, name,
+         ": probe.kind = \"trireme\" needs probe.config, a CONFIG.toml of trireme train");
+  if (o.probe.global_batch < 1)
+    fail(ErrorCode::input, name,
+         ": probe.kind = \"trireme\" needs probe.global_batch, the samples of one step");
+  if (o.search.parallel > 1)
+    fail(ErrorCode::input, name, ": search.parallel = ", o.search.parallel,
+         ": probes that train the job itself run one after another");
+  for (const auto& c : space.candidates)
+    if (o.probe.global_batch % c.deployment.nodes != 0)
+      fail(ErrorCode::input, name, ": probe.global_batch = ", o.probe.global_batch, " is no multiple of ",
+           c.deployment.nodes, " nodes; change space.nodes or the batch");
+}
+
+// A mistake is told before anything is paid.
+void check_profiler(const JobOptions& o, const SearchSpace& space, const std::string& name) {
+  const auto& kind = o.probe.kind;
+  if (kind == "trireme") check_trireme(o, space, name);
+  if (kind == "command" && o.probe.command.empty())
     fail(ErrorCode::input, name,
          ": probe.kind = \"command\" needs probe.command, which prints samples per second");
+  if (kind == "skypilot" && o.probe.run.empty())
+    fail(ErrorCode::input, name,
+         ": probe.kind = \"skypilot\" needs probe.run, which prints samples per second");
+  for (const auto& pair : o.probe.environment)
+    if (pair.find('=') == std::string::npos || pair.front() == '=')
+      fail(ErrorCode::input, name, ": probe.environment has \"", pair, "\": write NAME=value");
+  if (kind == "replay" || kind == "function") return;
+  auto texts = o.probe.sets;
+  texts.push_back(o.probe.command);
   for (const auto& c : space.candidates) {
     try {
-      fill_command(o.probe.command, {.deployment = c.deployment});
+      for (const auto& text : texts) fill_command(text, {.deployment = c.deployment});
     } catch (const Error& error) {
-      fail(ErrorCode::input, name, ": probe.command: ", error.what());
+      fail(ErrorCode::input, name, ": probe: ", error.what());
     }
   }
 }
@@ -89,7 +117,7 @@ void set_predictions(const JobOptions& o, const fs::path& folder, SearchSpace& s
 }
 
 Job assemble(JobOptions options, const std::string& text, const std::string& name, const fs::path& folder) {
-  Job job{.options = std::move(options), .folder = folder};
+  Job job{.options = std::move(options), .name = fs::path(name).stem().string(), .folder = folder};
   const auto& o = job.options;
   if (!(o.samples > 0)) fail(ErrorCode::input, name, ": job.samples is missing; give the samples to train");
   if (o.space.offers.empty())
@@ -116,8 +144,17 @@ Job assemble(JobOptions options, const std::string& text, const std::string& nam
     rules.only.emplace();
     for (const auto& [deployment, row] : job.table->rows) rules.only->push_back(deployment);
   }
+  if (!o.space.deployments.empty()) {
+    const auto listed = spec::CsvTable::read(folder / o.space.deployments);
+    const size_t instance = listed.column("instance"), nodes = listed.column("nodes");
+    rules.only.emplace();
+    for (size_t row = 0; row < listed.rows(); ++row) {
+      rules.only->push_back({listed.text(row, instance), listed.whole_number(row, nodes)});
+      decides += to_text(rules.only->back());
+    }
+  }
   job.space = make_space(std::move(offers), rules);
-  check_command(o, job.space, name);
+  check_profiler(o, job.space, name);
   set_predictions(o, folder, job.space, decides);
   std::ostringstream digest;
   digest << std::hex << std::setw(16) << std::setfill('0') << content_hash(decides);
@@ -141,6 +178,8 @@ void JobOptions::list(OptionList& list) {
   list.section("space", "the deployments to choose among", [&](OptionList& l) {
     l.add("offers", space.offers, "CSV of types and prices, own layout or a SkyPilot catalogue");
     l.add("nodes", space.nodes, "node counts; empty: 1, 2, 4, … and max_nodes, or those of the replay table");
+    l.add("deployments", space.deployments,
+          "CSV with instance,nodes: only these exist; empty: all (replay: its table)");
     l.add("instances", space.instances, "types to take from the offers; empty: all");
     l.add("region", space.region, "region to take from a catalogue; empty: the cheapest of all");
     l.add("max_nodes", space.max_nodes, "largest count for a catalogue's types").at_least(1);
@@ -151,13 +190,34 @@ void JobOptions::list(OptionList& list) {
     l.add("predicted", space.predicted, "CSV of predicted speeds, as a prior: instance,nodes,samples_per_s");
   });
   list.section("probe", "how a deployment's speed is measured", [&](OptionList& l) {
-    l.add("kind", probe.kind, "profiler").one_of({"replay", "command"});
+    l.add("kind", probe.kind, "profiler; function: one of Python, given to trireme.search")
+        .one_of({"replay", "command", "trireme", "skypilot", "function"});
     l.add("table", probe.table, "replay: CSV of measured speeds: instance,nodes,samples_per_s[,relative_sd]");
     l.add("command", probe.command,
           "command: shell command that prints speeds; {instance} {nodes} {minutes} {usd_per_hour} {spot}");
+    l.add("config", probe.config, "trireme: CONFIG.toml of the training; a probe trains its next steps");
+    l.add("sets", probe.sets, "trireme: --set of the training, e.g. \"transport.rate_limit={instance}\"");
+    l.add("global_batch", probe.global_batch, "trireme: samples per step over all ranks, nodes divide it")
+        .at_least(0);
+    l.add("program", probe.program, "trireme: the program to call").local();
+    l.add("run", probe.run,
+          "skypilot: shell lines that train and print speeds; setup, workdir, environment likewise");
+    l.add("setup", probe.setup, "skypilot: shell lines before");
+    l.add("workdir", probe.workdir, "skypilot: folder to copy to the machines");
+    l.add("environment", probe.environment, "skypilot: NAME=value");
+    l.add("cloud", probe.cloud, "skypilot: empty: it chooses");
+    l.add("region", probe.region, "skypilot: empty: it chooses");
     l.add("minutes", probe.minutes, "planned length over n nodes: + - * / ( ) floor ceil min max log2");
     l.add("attempts", probe.attempts, "probes of one deployment that may fail before it is given up")
         .at_least(1);
+    l.add("precision", probe.precision, "not replay: a speed is settled when its 95 % bounds are this near")
+        .above(0);
+    l.add("longest", probe.longest, "not replay: an unstable probe ends at this multiple of its minutes")
+        .at_least(1);
+    l.add("early_end", probe.early_end, "not replay: end a probe once its bounds settle the comparison");
+    l.add("grace_seconds", probe.grace_seconds,
+          "not replay: for a stopped probe to clean up, then it is killed")
+        .at_least(0);
   });
   list.section("search", "which deployments are probed", [&](OptionList& l) {
     l.add("method", search.method, "search method; oracle knows the replay table")
@@ -169,7 +229,7 @@ void JobOptions::list(OptionList& list) {
     l.add("tolerance", search.tolerance, "heterbo: a fall in speed below this share is noise")
         .at_least(0)
         .at_most(1);
-    l.add("alpha", search.alpha, "heterbo: expected saving per cost^alpha").at_least(0).at_most(2);
+    l.add("alpha", search.alpha, "heterbo: net expected saving per cost^alpha").at_least(0).at_most(2);
     l.add("confidence", search.confidence, "heterbo: of the speed's upper bound").above(0.5).at_most(0.9999);
   });
 }
@@ -200,12 +260,29 @@ Job read_job(const fs::path& path, const std::vector<std::string>& sets) {
 
 std::unique_ptr<Profiler> profiler_of(const Job& job, Processes& processes, const Clock& clock) {
   const auto& p = job.options.probe;
+  if (p.kind == "function")
+    fail(ErrorCode::usage, "probe.kind = \"function\" is for trireme.search(…, probe=function) in Python");
   if (p.kind == "replay") return std::make_unique<ReplayProfiler>(*job.table);
   const WatchRules rules{.precision = p.precision,
                          .longest = p.longest,
                          .grace_seconds = p.grace_seconds,
                          .early_end = p.early_end};
+  if (p.kind == "trireme")
+    return std::make_unique<TrainingProfiler>(TrainingOptions{.program = p.program,
+                                                              .config = job.folder / p.config,
+                                                              .runs = runs_folder(job),
+                                                              .sets = p.sets,
+                                                              .global_batch = p.global_batch,
+                                                              .samples = job.options.samples},
+                                              rules, processes, clock);
+  if (p.kind == "skypilot")
+    return std::make_unique<SkyProfiler>(SkyTask{p.cloud, p.region, p.workdir, p.setup, p.run, p.environment},
+                                         runs_folder(job), job.digest.substr(0, 8), rules, processes, clock);
   return std::make_unique<CommandProfiler>(p.command, rules, processes, clock);
+}
+
+fs::path runs_folder(const Job& job) {
+  return job.folder / (job.name + ".runs");
 }
 
 Policy policy_of(const Job& job) {

@@ -17,7 +17,7 @@ struct JobOptions {
     double margin = 0.05;
   } goal;
   struct {
-    std::string offers, region, spot = "off", predicted;
+    std::string offers, region, spot = "off", predicted, deployments;
     std::vector<double> nodes;
     std::vector<std::string> instances;
     int64_t max_nodes = 50;
@@ -28,17 +28,23 @@ struct JobOptions {
     int64_t attempts = 1;
     double precision = 0.05, longest = 2, grace_seconds = 60;
     bool early_end = true;
+    std::string config, program = "/proc/self/exe";  // trireme
+    std::vector<std::string> sets;
+    int64_t global_batch = 0;
+    std::string cloud, region, workdir, setup, run;  // skypilot
+    std::vector<std::string> environment;
   } probe;
   struct {
     std::string method = "heterbo", prune = "hard";
     int64_t seed = 0, parallel = 1, max_probes = 0;
-    double tolerance = 0.05, alpha = 1, confidence = 0.95;
+    double tolerance = 0.05, alpha = 0.5, confidence = 0.95;
   } search;
   void list(OptionList& list);
 };
 
 struct Job {
   JobOptions options;
+  std::string name;              // of the job file, without its ending
   std::filesystem::path folder;  // relative paths of the job start here
   SearchSpace space;
   Goal goal;
@@ -55,6 +61,8 @@ Job job_from(std::string_view toml, const std::string& name, const std::filesyst
 
 Policy policy_of(const Job& job);
 
+// Where a job's real training steps and task files lie: JOB.runs beside the job file.
+std::filesystem::path runs_folder(const Job& job);
 // The profiler of probe.kind. What it is given must outlive it.
 std::unique_ptr<Profiler> profiler_of(const Job& job, Processes& processes, const Clock& clock);
 

@@ -62,6 +62,13 @@ TEST_F(JobFile, TheTableSaysWhichDeploymentsExist) {
   EXPECT_EQ(job.goal.margin, 0.05);
 }
 
+TEST_F(JobFile, AListSaysWhichDeploymentsExist) {
+  write("some.csv", "instance,nodes\nb,1\nb,4\n");
+  const auto job = read({"probe.kind=command", "probe.command='echo 1'", "space.deployments=some.csv"});
+  ASSERT_EQ(job.space.candidates.size(), 2U);
+  EXPECT_EQ(job.space.candidates[1].deployment, (Deployment{"b", 4}));
+}
+
 TEST_F(JobFile, TheDigestChangesWithWhateverDecidesResults) {
   const auto digest = read().digest;
   EXPECT_EQ(read().digest, digest);

@@ -38,7 +38,7 @@ struct HeterboOptions {
   SurrogateOptions surrogate;
   Prune prune = Prune::hard;
   double tolerance = 0.05;  // a fall in speed below this share is noise
-  double alpha = 1;         // score = gain / cost^alpha
+  double alpha = 0.5;       // score = net gain / cost^alpha
   double confidence_z = 1.645;
   int64_t parallel = 1, max_probes = 0;  // 0: no such limit
 };

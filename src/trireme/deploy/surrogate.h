@@ -13,7 +13,7 @@ struct SurrogateOptions {
   bool learn = true;      // the kernel's settings by their posterior density, about those of `kernel`
   double growth = 0;      // prior mean of ln speed per doubling of the nodes; log_speed only
   solver::GpKernel kernel{
-      .signal_sd = 0.9, .length = 2.5, .noise_sd = 0.03, .across = 0.4, .feature_length = 2};
+      .signal_sd = 0.9, .length = 2.5, .noise_sd = 0.03, .across = 0.25, .feature_length = 2};
 };
 
 // A normal belief about one speed, or about its logarithm.
