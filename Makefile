@@ -5,12 +5,13 @@
 # make bench-serve ours beside other model servers (a venv for them under bench/out)
 # make bench-search deployment searches over measured tables (BoTorch goes to bench/out)
 # make bench-ddp   ours beside PyTorch DDP (needs root for network namespaces)
+# make bench-transport  our wires beside gloo and Open MPI (likewise)
 # make bench-stats one-bit statistics beside NumPy, then their reference tables
 # make test-wheel  the wheel, used where torch is not installed
 PY := .venv/bin/python
 BUILD ?= build/release
 
-.PHONY: all setup build quickstart test lint fuzz bench-ddp bench-serve test-cuda-wheel bench-search bench-stats test-wheel clean
+.PHONY: all setup build quickstart test lint fuzz bench-ddp bench-transport bench-serve test-cuda-wheel bench-search bench-stats test-wheel clean
 all: build
 
 setup:
@@ -49,6 +50,9 @@ bench-search: build
 bench-stats: build
 	@$(PY) bench/scenario/stats/bench_stats.py
 	@$(PY) bench/scenario/stats/tables.py
+
+bench-transport: build
+	@$(PY) bench/bench_transport.py
 
 test-cuda-wheel: setup
 	@tools/test_cuda_wheel.sh

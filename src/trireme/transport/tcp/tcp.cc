@@ -29,6 +29,7 @@ using tcp::Fd;
 
 constexpr double kShort = 0.5;  // seconds given to farewells that nobody depends on
 constexpr uint64_t kWakeEvent = ~uint64_t{0};
+constexpr uint64_t kWakesAt = uint64_t{256} << 10;
 constexpr size_t kReadsInTurn = 16;  // then a connection gives way to the others
 
 class Tcp : public Transport {
@@ -54,6 +55,7 @@ class Tcp : public Transport {
     bool full = false;     // the kernel takes no more; an event will come
     bool hung_up = false;  // shall be read to its end, which has come or is near
     std::string broken;    // why it is of no use any more
+    int wakes_at = 1;      // bytes that must be there before the kernel tells us
   };
   struct Peer {
     Peer(int rank, int connections, std::vector<Delivery>& deliveries)
@@ -82,6 +84,7 @@ class Tcp : public Transport {
   int next_events(std::span<epoll_event> events, Deadline deadline);
   void read(Place place);
   bool read_once(Connection& connection);  // true: there may be more
+  void ask_for_more(Connection& connection);
   void look_after(int rank);
   void drain(Peer& peer);
   void leave(int rank, Failure why);
@@ -269,8 +272,16 @@ void Tcp::read(Place place) {
       readable_.push_back(place);
       return;
     }
-    if (!read_once(c)) return;
+    if (!read_once(c)) return ask_for_more(c);
   }
+}
+
+// In the middle of a large payload a wake-up for every packet would cost more than the packet.
+void Tcp::ask_for_more(Connection& c) {
+  const int bytes = static_cast<int>(std::clamp<uint64_t>(c.reader.missing(), 1, kWakesAt));
+  if (bytes == c.wakes_at || !c.broken.empty()) return;
+  c.wakes_at = bytes;
+  setsockopt(c.socket.get(), SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes);
 }
 
 bool Tcp::read_once(Connection& c) {
