@@ -5,6 +5,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "codec_bench.h"
 #include "commands.h"
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
@@ -215,7 +216,7 @@ int run_roundtrip(const Arguments& a) {
 
 std::function<int()> setup_codec(CLI::App& app) {
   auto a = std::make_shared<Arguments>();
-  auto chosen = std::make_shared<int (*)(const Arguments&)>();
+  auto chosen = std::make_shared<std::function<int(const Arguments&)>>();
   app.require_subcommand(1);
   app.footer(
       "Example:\n  trireme codec list\n  trireme codec roundtrip --codec onebit --in g.f32 --out d.f32 "
@@ -247,6 +248,22 @@ std::function<int()> setup_codec(CLI::App& app) {
       "Example:\n  trireme codec roundtrip --codec int8 --option block=256 --in g.f32 --wire w.bin --out "
       "d.f32");
 
+  auto bench_arguments = std::make_shared<CodecBenchArguments>();
+  CLI::App* bench = app.add_subcommand("bench", "encode and decode rates beside memcpy, on one core");
+  bench->add_option("--codec", bench_arguments->codec, "only this one")->type_name("NAME");
+  bench->add_option("--size", bench_arguments->size, "of the gradients, as 64MiB")->capture_default_str();
+  bench
+      ->add_option("--in", bench_arguments->in,
+                   "float32 values to take, repeated to the size; else drawn ones")
+      ->type_name("FILE");
+  bench->add_option("--rounds", bench_arguments->rounds, "alternating measurements; medians are printed")
+      ->capture_default_str();
+  bench->add_flag("--json", bench_arguments->json, "one JSON document");
+  bench->footer("Example:\n  trireme codec bench --codec int8 --size 16MiB --json");
+
+  bench->callback([chosen, bench_arguments] {
+    *chosen = [bench_arguments](const Arguments&) { return run_codec_bench(*bench_arguments); };
+  });
   list->callback([chosen] { *chosen = run_list; });
   trip->callback([chosen] { *chosen = run_roundtrip; });
   return [a, chosen] { return (*chosen)(*a); };

@@ -52,15 +52,6 @@ void end_process(const Failure& why) {
                                        kSecondsToEnd, " s after that")));
 }
 
-// Those that train exchanges.
-codec::CodecSet exchanged_codecs() {
-  const codec::CodecSet all = codec::built_in_codecs();
-  codec::CodecSet set;
-  set.add(all.find("none"));
-  set.add(all.find("bf16"));
-  return set;
-}
-
 // The configuration and what is derived from its text.
 struct Resolved {
   train::Config config;
@@ -189,7 +180,7 @@ int run(const Arguments& arguments) {
   if (arguments.help_config) return print_config_help();
   if (arguments.config.empty()) fail(ErrorCode::usage, "train needs a CONFIG.toml; see trireme train --help");
   const auto launch = plan_launch(arguments);
-  const auto codecs = exchanged_codecs();
+  const auto codecs = codec::built_in_codecs();
   const auto resolved = resolve(arguments, codecs);
   const auto out = choose_out(arguments, launch.rank);
   // Local ranks need not look: their launcher has. No rank writes before all have come this far.

@@ -90,3 +90,14 @@ def test_wrong_files_are_named(tmp_path):
     assert_refused(attempt("short"), 2, "short", "5 bytes")
     assert_refused(attempt("nan"), 2, "nan", "element 2 is NaN")
     assert not (tmp_path / "out").exists()
+
+
+def test_bench_measures_beside_memcpy():
+    done = trireme("codec", "bench", "--codec", "onebit", "--size", "1MiB", "--rounds", 1, "--json")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["size_bytes"] == 1 << 20
+    assert [row["error_feedback"] for row in answer["codecs"]] == [False, True]
+    assert all(row[key] > 0 for row in answer["codecs"] for key in ("encode_bytes_per_s", "decode_bytes_per_s", "memcpy_bytes_per_s"))
+    assert_refused(trireme("codec", "bench", "--codec", "onebits"), 2, "did you mean 'onebit'")
+    assert_refused(trireme("codec", "bench", "--size", "5 parsecs"), 2, "5 parsecs")

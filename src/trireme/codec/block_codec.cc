@@ -77,8 +77,11 @@ class BlockCodec final : public Codec {
     for_blocks(in.size(), [&](size_t at, size_t n) {
       float* r = residual.data() + at;
       for_chunks(n, [&](size_t i, size_t m) { k_.sum(in.data() + at + i, r + i, m); });
-      const BlockNumbers numbers = write_block(to, r, at, n);
-      read_block(to.quantiser, to.codes, numbers.wire, at, n, r, Into::subtract);
+      const BlockNumbers numbers = measure_block(to, r, at, n);
+      for_chunks(n, [&](size_t i, size_t m) {
+        k_.quantise_with_feedback(to.quantiser, r + i, m, numbers.a, numbers.b, numbers.wire[0],
+                                  gap(to.quantiser, numbers.wire), at + i, codes_of(to, at + i));
+      });
     });
     return wire_bound(in.size());
   }
@@ -163,7 +166,17 @@ class BlockCodec final : public Codec {
     return to;
   }
 
-  BlockNumbers write_block(const Writer& to, const float* x, size_t at, size_t n) const {
+  static uint8_t* codes_of(const Writer& to, size_t element) {
+    return to.codes + element * to.quantiser.bits / 8;
+  }
+  // The grid's step, for dequantise.
+  static float gap(const Quantiser& q, const float* numbers) {
+    if (q.coder == kernels::kMinMax) return (numbers[1] - numbers[0]) / q.levels;
+    return q.coder == kernels::kMagnitudes ? numbers[0] / q.levels : 0;
+  }
+
+  // Writes the block's numbers.
+  BlockNumbers measure_block(const Writer& to, const float* x, size_t at, size_t n) const {
     BlockNumbers numbers;
     numbers.wire[0] = numbers.a = scheme_.fixed;
     if (scheme_.measure != nullptr) {
@@ -174,20 +187,20 @@ class BlockCodec final : public Codec {
     const size_t block = scheme_.block == 0 ? 0 : at / scheme_.block;
     const auto count = static_cast<size_t>(scheme_.numbers);
     std::memcpy(to.numbers + block * count * sizeof(float), numbers.wire, count * sizeof(float));
-    for_chunks(n, [&](size_t i, size_t m) {
-      k_.quantise(to.quantiser, x + i, m, numbers.a, numbers.b, at + i,
-                  to.codes + (at + i) * to.quantiser.bits / 8);
-    });
     return numbers;
+  }
+
+  void write_block(const Writer& to, const float* x, size_t at, size_t n) const {
+    const BlockNumbers numbers = measure_block(to, x, at, n);
+    for_chunks(n, [&](size_t i, size_t m) {
+      k_.quantise(to.quantiser, x + i, m, numbers.a, numbers.b, at + i, codes_of(to, at + i));
+    });
   }
 
   void read_block(const Quantiser& q, const uint8_t* codes, const float* numbers, size_t at, size_t n,
                   float* out, Into into) const {
-    const float gap = q.coder == kernels::kMinMax       ? (numbers[1] - numbers[0]) / q.levels
-                      : q.coder == kernels::kMagnitudes ? numbers[0] / q.levels
-                                                        : 0;
     for_chunks(n, [&](size_t i, size_t m) {
-      k_.dequantise(q, codes + (at + i) * q.bits / 8, m, numbers[0], gap, at + i, out + i, into);
+      k_.dequantise(q, codes + (at + i) * q.bits / 8, m, numbers[0], gap(q, numbers), at + i, out + i, into);
     });
   }
 

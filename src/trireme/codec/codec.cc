@@ -59,7 +59,7 @@ CodecSet codecs_with(const kernels::Kernels& k) {
 }
 
 CodecSet built_in_codecs() {
-  return codecs_with(kernels::kScalar);
+  return codecs_with(kernels::fastest());
 }
 
 namespace {

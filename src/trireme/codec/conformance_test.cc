@@ -113,7 +113,7 @@ TEST_P(Conformance, NotFiniteValuesAreCarriedOrNamed) {
 // The mean over seeds lies within six standard errors, and what 16 random bits leave, of the input.
 TEST_P(Conformance, UnbiasedWhereItSaysSo) {
   if (!codec->traits().unbiased) return;
-  constexpr int kTrials = 2000;
+  constexpr int kTrials = 1000;
   auto x = student3(300, 11);
   x[7] = 0;
   std::vector<double> sum(x.size()), squares(x.size());
@@ -128,15 +128,13 @@ TEST_P(Conformance, UnbiasedWhereItSaysSo) {
   }
   const bool norm_grid = codec->name() == "qsgd";
   const double reach = norm_grid ? std::sqrt(square(x)) : most;
-  // randk: one draw in a hundred shows an element, so its spread may not show in the trials of one element.
-  const double floor = codec->name() == "randk" ? 100.0 * most * most : 0;
+  // Rare events may not show in the trials at all: a step of the grid (or, for randk, a lengthened element)
+  // once in them is within the errors.
+  const double once = codec->name() == "randk" ? 100 * most : reach;
   for (size_t i = 0; i < x.size(); ++i) {
     const double mean = sum[i] / kTrials;
-    const double variance = std::max(squares[i] / kTrials - mean * mean, floor * (x[i] != 0 ? 1 : 0));
-    const double rare =
-        2 * reach * (codec->name() == "randk" ? 0 : 3.0 / kTrials);  // events not seen in the trials
-    ASSERT_NEAR(mean, x[i],
-                6 * std::sqrt(variance / kTrials) + 2 * reach * 0x1p-16 + (variance == 0 ? rare : 0))
+    const double variance = std::max(squares[i] / kTrials - mean * mean, once * once / kTrials);
+    ASSERT_NEAR(mean, x[i], 6 * std::sqrt(variance / kTrials) + 2 * reach * 0x1p-16)
         << i << " of " << GetParam().label;
   }
 }
@@ -220,7 +218,7 @@ TEST_P(Conformance, StateGoesOnWhereItWasCopied) {
 // Any bytes: refused with an Error(input), or decoded; never a crash, never a write outside.
 TEST_P(Conformance, HostileBytesAreRefusedOrDecoded) {
   PhiloxStream rng(77, 0);
-  for (int trial = 0; trial < 3000; ++trial) {
+  for (int trial = 0; trial < 600; ++trial) {
     const size_t n = rng.next_u32() % 600;
     auto wire = encoded(*codec, gaussian(n, rng.next_u32()), call_of(1));
     const size_t changes = rng.next_u32() % 4;

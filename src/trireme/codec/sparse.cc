@@ -55,10 +55,41 @@ std::vector<uint32_t> largest_k_of(std::span<const float> x, std::vector<uint32_
   return candidates;
 }
 
-std::vector<uint32_t> largest_k(std::span<const float> x, size_t k) {
-  std::vector<uint32_t> all(x.size());
-  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint32_t>(i);
-  return largest_k_of(x, std::move(all), k);
+std::vector<uint32_t> at_least(const kernels::Kernels& kernels, std::span<const float> x, uint32_t least) {
+  std::vector<uint32_t> picks;
+  uint32_t found[kernels::kChunk + 16];
+  for (size_t i = 0; i < x.size(); i += kernels::kChunk) {
+    const size_t n = std::min(kernels::kChunk, x.size() - i);
+    const size_t count = kernels.select(x.data() + i, n, least, static_cast<uint32_t>(i), found);
+    picks.insert(picks.end(), found, found + count);
+  }
+  return picks;
+}
+
+namespace {
+
+// A magnitude's exponent and upper mantissa bits order it; the bins are few enough for the cache.
+constexpr int kBinShift = 20;
+constexpr size_t kBins = size_t{1} << (31 - kBinShift);
+
+// The lowest bits of a bin such that it and those above hold at least k elements.
+uint32_t bound_of_largest(std::span<const float> x, size_t k) {
+  // Four tables by turns: a count is not read again right after it was written.
+  std::vector<uint32_t> tables(4 * kBins);
+  for (size_t i = 0; i < x.size(); ++i)
+    ++tables[i % 4 * kBins + ((kernels::bits_of(x[i]) & kernels::kMagnitude) >> kBinShift)];
+  size_t bin = kBins, held = 0;
+  while (held < k && bin > 0) {
+    --bin;
+    for (size_t t = 0; t < 4; ++t) held += tables[t * kBins + bin];
+  }
+  return static_cast<uint32_t>(bin << kBinShift);
+}
+
+}  // namespace
+
+std::vector<uint32_t> largest_k(const kernels::Kernels& kernels, std::span<const float> x, size_t k) {
+  return largest_k_of(x, at_least(kernels, x, bound_of_largest(x, k)), k);
 }
 
 }  // namespace trireme::codec

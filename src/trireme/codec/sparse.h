@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "trireme/codec/codec.h"
+#include "trireme/codec/kernels/kernels.h"
 #include "trireme/codec/wire.h"
 
 namespace trireme::codec {
@@ -36,8 +37,11 @@ struct SparsePlaces {
 };
 SparsePlaces read_sparse(WireReader& reader, const Header& header);
 
-// The k largest magnitudes of x (the earlier one where equal), rising indices; k <= x.size(). Without NaN.
-std::vector<uint32_t> largest_k(std::span<const float> x, size_t k);
+// The k largest magnitudes of x (the earlier one where equal), rising indices; k <= x.size(). NaN and
+// infinity count as the largest.
+std::vector<uint32_t> largest_k(const kernels::Kernels& kernels, std::span<const float> x, size_t k);
+// All whose magnitude's bits are at least `least`, rising.
+std::vector<uint32_t> at_least(const kernels::Kernels& kernels, std::span<const float> x, uint32_t least);
 // As above, among `candidates` (rising indices).
 std::vector<uint32_t> largest_k_of(std::span<const float> x, std::vector<uint32_t> candidates, size_t k);
 

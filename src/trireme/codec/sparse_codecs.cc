@@ -42,9 +42,11 @@ class SparseCodec : public Codec {
     check_length(name_, in.size());
     check_room(name_, wire, wire_bound(in.size()));
   }
-  void check_finite(std::span<const float> in) const {
-    if (!std::isfinite(largest_magnitude(k_, in.data(), in.size())))
-      refuse_not_finite(name_, in.data(), in.size(), 0);
+  // Values that are not finite are the largest, so they are among the picks.
+  void check_finite(std::span<const float> x, std::span<const uint32_t> picks) const {
+    for (const uint32_t i : picks) {
+      if (!std::isfinite(x[i])) refuse_not_finite(name_, x.data(), x.size(), 0);
+    }
   }
   size_t write_picks(std::span<const uint32_t> picks, std::span<const float> x,
                      std::span<std::byte> wire) const {
@@ -114,8 +116,8 @@ class Topk final : public SparseCodec {
 
  private:
   std::pair<size_t, std::vector<uint32_t>> pick(std::span<const float> x, std::span<std::byte> wire) const {
-    check_finite(x);
-    auto picks = largest_k(x, share_of(ratio_, x.size()));
+    auto picks = largest_k(k_, x, share_of(ratio_, x.size()));
+    check_finite(x, picks);
     const size_t used = write_picks(picks, x, wire);
     return {used, std::move(picks)};
   }
@@ -124,9 +126,9 @@ class Topk final : public SparseCodec {
 
 // --- a threshold from a sample
 
-// The magnitude that about `ratio` of x's elements reach, from `samples` of them, one at random of each equal
-// stretch.
-float sampled_threshold(std::span<const float> x, double ratio, size_t samples, uint64_t seed) {
+// The bits of the magnitude that about `ratio` of x's elements reach, from `samples` of them, one at random
+// of each equal stretch.
+uint32_t sampled_threshold(std::span<const float> x, double ratio, size_t samples, uint64_t seed) {
   samples = std::min(samples, x.size());
   std::vector<uint32_t> magnitudes(samples);
   PhiloxStream rng(seed, 1);
@@ -138,22 +140,18 @@ float sampled_threshold(std::span<const float> x, double ratio, size_t samples, 
   const size_t rank = share_of(ratio, samples) - 1;
   std::nth_element(magnitudes.begin(), magnitudes.begin() + static_cast<std::ptrdiff_t>(rank),
                    magnitudes.end(), std::greater<>());
-  return kernels::float_of(magnitudes[rank]);
+  return magnitudes[rank];
 }
 
 // Elements that reach a sampled threshold, at most `most` of them, the largest; at least one that is not
 // zero, if there is any.
-std::vector<uint32_t> sampled_picks(std::span<const float> x, double ratio, double sample, size_t most,
-                                    uint64_t seed) {
+std::vector<uint32_t> sampled_picks(const Kernels& k, std::span<const float> x, double ratio, double sample,
+                                    size_t most, uint64_t seed) {
   if (x.empty()) return {};
   constexpr size_t kFewest = 1024;  // below, the quantile of a sample says little
-  const float threshold = sampled_threshold(x, ratio, std::max(kFewest, share_of(sample, x.size())), seed);
-  std::vector<uint32_t> picks;
-  for (size_t i = 0; i < x.size(); ++i) {
-    const float size = kernels::magnitude(x[i]);
-    if (size >= threshold && size > 0) picks.push_back(static_cast<uint32_t>(i));
-  }
-  return picks.empty() ? largest_k(x, 1) : largest_k_of(x, std::move(picks), most);
+  const uint32_t threshold = sampled_threshold(x, ratio, std::max(kFewest, share_of(sample, x.size())), seed);
+  auto picks = at_least(k, x, std::max(threshold, uint32_t{1}));
+  return picks.empty() ? largest_k(k, x, 1) : largest_k_of(x, std::move(picks), most);
 }
 
 // --- graddrop
@@ -195,8 +193,8 @@ class Graddrop final : public SparseCodec {
   size_t most(size_t elements) const { return std::min(elements, 2 * share_of(ratio_, elements)); }
   std::pair<size_t, std::vector<uint32_t>> pick(std::span<const float> x, std::span<std::byte> wire,
                                                 const Call& call) const {
-    check_finite(x);
-    auto picks = sampled_picks(x, ratio_, sample_, most(x.size()), call.seed);
+    auto picks = sampled_picks(k_, x, ratio_, sample_, most(x.size()), call.seed);
+    check_finite(x, picks);
     const size_t used = write_picks(picks, x, wire);
     return {used, std::move(picks)};
   }
@@ -241,13 +239,10 @@ class Dgc final : public SparseCodec {
     const std::span<float> u = state.empty() ? std::span(fresh).first(in.size()) : state[0];
     const std::span<float> v = state.empty() ? std::span(fresh).last(in.size()) : state[1];
     const auto momentum = static_cast<float>(o_.momentum);
-    for (size_t i = 0; i < in.size(); ++i) {
-      u[i] = momentum * u[i] + in[i];
-      v[i] += o_.nesterov ? momentum * u[i] + in[i] : u[i];
-    }
-    check_finite(v);
+    k_.velocity(in.data(), u.data(), v.data(), in.size(), momentum, o_.nesterov);
     const double share = ratio(call.step);
-    const auto picks = sampled_picks(v, share, o_.sample, share_of(share, in.size()), call.seed);
+    const auto picks = sampled_picks(k_, v, share, o_.sample, share_of(share, in.size()), call.seed);
+    check_finite(v, picks);
     const size_t used = write_picks(picks, v, wire);
     for (const uint32_t i : picks) u[i] = v[i] = 0;
     return used;

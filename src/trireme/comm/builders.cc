@@ -26,8 +26,27 @@ class Program {
   int32_t values(int64_t elements) { return add_slot(Slot::Kind::values, elements); }
   int32_t wire(int64_t elements) { return add_slot(Slot::Kind::wire, elements); }
 
-  void encode(const Range& from, int32_t wire) {
-    compute(Primitive::encode, from, {wire, 0, from.elements}, 1);
+  int32_t numbers(int64_t elements) { return add_slot(Slot::Kind::numbers, elements); }
+
+  void encode(const Range& from, int32_t wire, int worker = 0, int workers = 1) {
+    compute(Primitive::encode, from, {wire, 0, from.elements}, 1, worker, workers);
+  }
+  // Rounds of a summable codec: `slots` are those of all rounds so far.
+  void encode_round(const std::vector<int32_t>& slots) {
+    add({.primitive = Primitive::encode,
+         .from = 0,
+         .to = slots.back(),
+         .elements = graph_.slots[0].elements,
+         .round = static_cast<int32_t>(slots.size()) - 1},
+        {slots.begin(), slots.end() - 1});
+  }
+  void decode_rounds(const std::vector<int32_t>& slots) {
+    add({.primitive = Primitive::decode,
+         .from = slots.back(),
+         .to = 0,
+         .elements = graph_.slots[0].elements,
+         .round = static_cast<int32_t>(slots.size()) - 1},
+        {slots.begin(), slots.end() - 1});
   }
   void decode(int32_t from, const Range& to) { compute(Primitive::decode, {from, 0, to.elements}, to, 1); }
   void merge(int32_t from, const Range& to, float scale) {
@@ -61,7 +80,8 @@ class Program {
     return static_cast<int32_t>(graph_.slots.size() - 1);
   }
 
-  void compute(Primitive primitive, const Range& from, const Range& to, float scale) {
+  void compute(Primitive primitive, const Range& from, const Range& to, float scale, int worker = 0,
+               int workers = 1) {
     if (to.elements == 0) return;
     add({.primitive = primitive,
          .from = from.slot,
@@ -69,7 +89,9 @@ class Program {
          .from_offset = from.offset,
          .to_offset = to.offset,
          .elements = to.elements,
-         .scale = scale});
+         .scale = scale,
+         .worker = static_cast<uint16_t>(worker),
+         .workers = static_cast<uint16_t>(workers)});
   }
 
   void address(Task t, int peer, int part) {
@@ -79,8 +101,9 @@ class Program {
     add(std::move(t));
   }
 
-  void add(Task t) {
+  void add(Task t, const std::vector<int32_t>& also_read = {}) {
     if (t.from >= 0) touch(t, t.from, t.from_offset, false);
+    for (const int32_t slot : also_read) touch(t, slot, 0, false);
     if (t.to >= 0) touch(t, t.to, t.to_offset, true);
     std::sort(t.after.begin(), t.after.end());
     t.after.erase(std::unique(t.after.begin(), t.after.end()), t.after.end());
@@ -90,7 +113,7 @@ class Program {
   // Waits for earlier tasks on overlapping memory unless both only read, and notes this one. A write orders
   // all that came before it on its range, so what lies inside that range need not be remembered.
   void touch(Task& t, int32_t slot, int64_t offset, bool write) {
-    const bool whole = graph_.slots[static_cast<size_t>(slot)].kind == Slot::Kind::wire;
+    const bool whole = graph_.slots[static_cast<size_t>(slot)].kind == Slot::Kind::wire || t.round >= 0;
     const auto self = static_cast<int32_t>(graph_.tasks.size());
     const Access mine{self, whole ? 0 : offset,
                       whole ? graph_.slots[static_cast<size_t>(slot)].elements : offset + t.elements, write};
@@ -118,11 +141,13 @@ int64_t border(int64_t elements, int64_t count, int64_t index) {
 struct Shares {
   int64_t elements;
   int ranks, parts;
+  int32_t slot = 0;
+  int first_part = 0;  // of the part numbers that this exchange uses
 
   Range piece(int rank, int part) const {
     const int64_t begin = border(elements, ranks, rank), share = border(elements, ranks, rank + 1) - begin;
     const int64_t from = border(share, parts, part), to = border(share, parts, part + 1);
-    return {0, begin + from, to - from};
+    return {slot, begin + from, to - from};
   }
   int64_t largest() const {
     const int64_t share = (elements + ranks - 1) / ranks;
@@ -176,7 +201,7 @@ void ring_reduce(Program& program, const AllReduceShape& s, const Shares& shares
   const Pairs encoded(program, s.identity ? 0 : shares.parts, hops, shares.largest(), s.identity);
   for (int hop = 0; hop < hops; ++hop) {
     for (int p = 0; p < shares.parts; ++p) {
-      const int part = hop * shares.parts + p;
+      const int part = shares.first_part + hop * shares.parts + p;
       const Range out = shares.piece(wrap(s.rank - 1 - hop, s.size), p);
       const Range mine = shares.piece(wrap(s.rank - 2 - hop, s.size), p);
       if (s.identity) {
@@ -199,7 +224,7 @@ void ring_gather(Program& program, const AllReduceShape& s, const Shares& shares
   const Pairs passing(program, s.identity ? 0 : shares.parts, hops, shares.largest(), s.identity);
   for (int hop = 0; hop < hops; ++hop) {
     for (int p = 0; p < shares.parts; ++p) {
-      const int part = (hops + hop) * shares.parts + p;
+      const int part = shares.first_part + (hops + hop) * shares.parts + p;
       const Range out = shares.piece(wrap(s.rank - hop, s.size), p);
       const Range other = shares.piece(wrap(s.rank - 1 - hop, s.size), p);
       if (s.identity) {
@@ -230,13 +255,15 @@ void direct_reduce(Program& program, const AllReduceShape& s, const Shares& shar
     const int to = wrap(s.rank + k, s.size), from = wrap(s.rank - k, s.size);
     for (int p = 0; p < shares.parts; ++p) {
       const Range out = shares.piece(to, p), mine = shares.piece(s.rank, p);
+      const int part = shares.first_part + p;
       if (s.identity) {
-        program.send(out, to, p);
+        program.send(out, to, part);
       } else {
-        program.encode(out, encoded(p, k));
-        program.send(in(encoded(p, k), out), to, p);
+        // The owner's own share is not encoded: the others are `peers` workers.
+        program.encode(out, encoded(p, k), s.rank - (s.rank > to ? 1 : 0), peers);
+        program.send(in(encoded(p, k), out), to, part);
       }
-      program.receive(in(received(p, k), mine), from, p);
+      program.receive(in(received(p, k), mine), from, part);
       program.merge(received(p, k), mine, k == peers ? mean_scale(s) : 1.0f);
     }
   }
@@ -253,7 +280,7 @@ void direct_gather(Program& program, const AllReduceShape& s, const Shares& shar
     const int to = wrap(s.rank + k, s.size), from = wrap(s.rank - k, s.size);
     for (int p = 0; p < shares.parts; ++p) {
       const Range mine = shares.piece(s.rank, p), other = shares.piece(from, p);
-      const int part = shares.parts + p;
+      const int part = shares.first_part + shares.parts + p;
       program.send(s.identity ? mine : in(own(p, 0), mine), to, part);
       if (s.identity) {
         program.receive(other, from, part);
@@ -280,23 +307,78 @@ struct Pieces {
 
 }  // namespace
 
-TaskGraph build_ring_all_reduce(const AllReduceShape& shape) {
+namespace {
+
+using Exchange = void (*)(Program&, const AllReduceShape&, const Shares&);
+
+// A sum over ranks by `exchange`, which uses `messages` part numbers per part: of the data, or round by round
+// of a summable codec's numbers.
+TaskGraph build_sum(const AllReduceShape& shape, int64_t messages, Exchange exchange) {
   Program program(shape.elements);
-  if (shape.size == 1) return program.take();
-  const int64_t share = (shape.elements + shape.size - 1) / shape.size;
-  const Shares shares{shape.elements, shape.size, choose_parts(share, shape.parts, 2 * (shape.size - 1))};
-  ring_reduce(program, shape, shares);
-  ring_gather(program, shape, shares);
+  if (shape.size == 1 || shape.elements == 0) return program.take();
+  const auto shares_of = [&](int64_t elements, int64_t exchanges) {
+    const int64_t share = (elements + shape.size - 1) / shape.size;
+    return Shares{elements, shape.size, choose_parts(share, shape.parts, messages * exchanges)};
+  };
+  if (shape.rounds.empty()) {
+    exchange(program, shape, shares_of(shape.elements, 1));
+    return program.take();
+  }
+  AllReduceShape numbers = shape;
+  numbers.identity = true;
+  std::vector<int32_t> slots;
+  int first_part = 0;
+  for (const int64_t elements : shape.rounds) {
+    slots.push_back(program.numbers(elements));
+    program.encode_round(slots);
+    Shares shares = shares_of(elements, static_cast<int64_t>(shape.rounds.size()));
+    shares.slot = slots.back();
+    shares.first_part = first_part;
+    first_part += static_cast<int>(messages) * shares.parts;
+    exchange(program, numbers, shares);
+  }
+  program.decode_rounds(slots);
   return program.take();
 }
 
-TaskGraph build_two_phase_all_reduce(const AllReduceShape& shape) {
-  Program program(shape.elements);
-  if (shape.size == 1) return program.take();
-  const int64_t share = (shape.elements + shape.size - 1) / shape.size;
-  const Shares shares{shape.elements, shape.size, choose_parts(share, shape.parts, 2)};
+void ring(Program& program, const AllReduceShape& shape, const Shares& shares) {
+  ring_reduce(program, shape, shares);
+  ring_gather(program, shape, shares);
+}
+void direct(Program& program, const AllReduceShape& shape, const Shares& shares) {
   direct_reduce(program, shape, shares);
   direct_gather(program, shape, shares);
+}
+
+}  // namespace
+
+TaskGraph build_ring_all_reduce(const AllReduceShape& shape) {
+  return build_sum(shape, 2 * (shape.size - 1), ring);
+}
+
+TaskGraph build_two_phase_all_reduce(const AllReduceShape& shape) {
+  return build_sum(shape, 2, direct);
+}
+
+TaskGraph build_gather_all_reduce(const AllReduceShape& shape) {
+  Program program(shape.elements);
+  if (shape.size == 1 || shape.elements == 0) return program.take();
+  const Shares pieces{shape.elements, 1, choose_parts(shape.elements, shape.parts, 1)};
+  for (int p = 0; p < pieces.parts; ++p) {
+    const Range piece = pieces.piece(0, p);
+    std::vector<int32_t> payloads;  // by rank
+    for (int r = 0; r < shape.size; ++r) payloads.push_back(program.wire(piece.elements));
+    const int32_t own = payloads[static_cast<size_t>(shape.rank)];
+    program.encode(piece, own, shape.rank, shape.size);
+    for (int k = 1; k < shape.size; ++k) {
+      const int to = wrap(shape.rank + k, shape.size), from = wrap(shape.rank - k, shape.size);
+      program.send(in(own, piece), to, p);
+      program.receive(in(payloads[static_cast<size_t>(from)], piece), from, p);
+    }
+    program.decode(payloads[0], piece);
+    for (int r = 1; r < shape.size; ++r)
+      program.merge(payloads[static_cast<size_t>(r)], piece, r == shape.size - 1 ? mean_scale(shape) : 1.0f);
+  }
   return program.take();
 }
 

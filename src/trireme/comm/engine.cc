@@ -120,19 +120,22 @@ bool EngineState::turn() {
 void EngineState::start_transfer(const Command& command) {
   Run& run = *command.run;
   if (failed()) return run.ended(command.task, false);
-  const Task& task = run.task(command.task);
+  post_message(command.run, command.task, clock_.now(), run.length_to_announce(command.task) != nullptr);
+}
+
+// Messages of one id match in the order of posting, so a length and its payload need no two ids.
+void EngineState::post_message(Run* r, int32_t t, Clock::Nanoseconds since, bool announces) {
+  Run& run = *r;
   const uint64_t id = next_id_++;
-  const auto now = clock_.now();
-  outstanding_.emplace(id, Outstanding{command.run, command.task, now});
-  if (outstanding_.size() == 1) next_check_ = now + timeout_;
+  outstanding_.emplace(id, Outstanding{r, t, since, announces});
+  if (outstanding_.size() == 1) next_check_ = clock_.now() + timeout_;
   auto done = [this, id](Status status) { transfer_ended(id, std::move(status)); };
+  const auto length = [&] { return std::as_writable_bytes(std::span(run.length_to_announce(t), 1)); };
   try {
-    if (sends(task)) {
-      transport.send(run.peer_rank(command.task), run.message(command.task), run.bytes_read(command.task),
-                     done);
+    if (sends(run.task(t))) {
+      transport.send(run.peer_rank(t), run.message(t), announces ? length() : run.bytes_read(t), done);
     } else {
-      transport.receive(run.peer_rank(command.task), run.message(command.task),
-                        run.bytes_written(command.task), done);
+      transport.receive(run.peer_rank(t), run.message(t), announces ? length() : run.bytes_written(t), done);
     }
   } catch (const Error& e) {
     transfer_ended(id, Failure{e.code(), e.what()});
@@ -145,6 +148,13 @@ void EngineState::transfer_ended(uint64_t id, Status status) {
   const Outstanding o = found->second;
   outstanding_.erase(found);
   const auto now = clock_.now();
+  if (status.ok() && o.announces && !failed()) {
+    if (!sends(o.run->task(o.task))) status = o.run->check_length(o.task);
+    if (status.ok()) {
+      peer_progress_[static_cast<size_t>(o.run->peer_rank(o.task))] = now;
+      return post_message(o.run, o.task, o.since, false);
+    }
+  }
   if (status.ok()) {
     peer_progress_[static_cast<size_t>(o.run->peer_rank(o.task))] = now;
     trace(o, now);

@@ -69,8 +69,13 @@ class Engine {
     TaskGraph graph;
     tensor::TensorView
         data;  // slot 0; outlives the operation. Any type where the graph only moves data, else float32
-    codec::CodecPtr codec;   // of wire slots; its payloads have the full length of wire_bound. Null: float32
-    std::vector<int> ranks;  // group rank -> transport rank
+    codec::CodecPtr codec;  // of wire slots. Null: float32
+    // What the codec remembers of the data, by its state_names(), each as long as the data; outlives the
+    // operation.
+    std::vector<std::span<float>> codec_state;
+    codec::Rounds* rounds = nullptr;  // of the numbers slots; outlives the operation
+    uint64_t seed = 0;                // of random codecs; equal on all ranks
+    std::vector<int> ranks;           // group rank -> transport rank
     uint16_t channel = 0, item = 0;
   };
   std::unique_ptr<Operation> prepare(Description description);

@@ -34,6 +34,10 @@ class Run final : public Operation {
   std::span<std::byte> bytes_written(int32_t t) const {
     return bytes(task(t), task(t).to, task(t).to_offset);
   }
+  // Payloads whose length depends on their content travel after a message that holds it. Null for others.
+  // Sent: the length of the payload; received: what bytes_written then returns, after check_length.
+  uint32_t* length_to_announce(int32_t t);
+  Status check_length(int32_t t) const;
   // A task has ended; starts those that waited for it. `ok` false: it did not do its work.
   void ended(int32_t t, bool ok);
   Clock::Nanoseconds last_progress() const { return Clock::Nanoseconds(last_progress_.load()); }
@@ -45,11 +49,17 @@ class Run final : public Operation {
   void release();  // gives up one count of in_flight_
   std::span<std::byte> bytes(const Task& task, int32_t slot, int64_t offset) const;
   bool is_wire(int32_t slot) const;
+  codec::Call call_of(int32_t t) const;
+  void apply_round(int32_t t);
+  void encode(int32_t t);
 
   std::shared_ptr<EngineState> engine_;
   Engine::Description description_;
   std::vector<tensor::Buffer> scratch_;
   std::vector<std::byte*> slots_;
+  bool fixed_size_ = true;                 // all payloads have their bound's length
+  std::vector<uint32_t> lengths_;          // by slot: of the payload in it, where not
+  std::vector<std::span<float>> numbers_;  // by round
   std::vector<std::vector<int32_t>> successors_;
   std::vector<std::atomic<int32_t>> pending_;  // dependencies that have not ended, by task
   std::atomic<int32_t> remaining_ = 0;         // tasks that have not done their work
@@ -99,10 +109,12 @@ class EngineState {
     Run* run;
     int32_t task;
     Clock::Nanoseconds since;
+    bool announces;  // this message holds a length; the payload follows
   };
   void communicate();
   bool turn();  // false: the thread shall end
   void start_transfer(const Command& command);
+  void post_message(Run* run, int32_t task, Clock::Nanoseconds since, bool announces);
   void transfer_ended(uint64_t id, Status status);
   void check_timeouts();
   Clock::Nanoseconds last_sign(const Outstanding& o) const;

@@ -75,13 +75,28 @@ Group Group::subgroup(const std::vector<int>& members, uint16_t channel) const {
 }
 
 TaskGraph Group::all_reduce_graph(int64_t elements, const AllReduceOptions& options) const {
-  const AllReduceShape shape{rank_,        size(),        elements,
-                             options.mean, options.parts, is_identity(options.codec)};
+  AllReduceShape shape{rank_, size(), elements, options.mean, options.parts, is_identity(options.codec), {}};
+  const codec::Traits traits = options.codec == nullptr ? codec::Traits{} : options.codec->traits();
+  if (options.rounds != nullptr) {
+    for (int r = 0; r < options.rounds->count(); ++r)
+      shape.rounds.push_back(static_cast<int64_t>(options.rounds->elements(r)));
+  } else if (!shape.identity && traits.payload == codec::Payload::summable) {
+    fail(ErrorCode::usage, "codec ", options.codec->name(), " is exchanged in rounds; give them");
+  }
+  const bool gathers = options.strategy == Strategy::gather,
+             sums = !gathers && options.strategy != Strategy::off;
+  if ((gathers && !shape.rounds.empty()) || (sums && traits.payload == codec::Payload::gather_only)) {
+    fail(ErrorCode::usage, "codec ", options.codec->name(),
+         " cannot be exchanged by this strategy: its payloads are ", codec::name(traits.payload));
+  }
   switch (options.strategy) {
     case Strategy::ring:
       return build_ring_all_reduce(shape);
     case Strategy::two_phase:
       return build_two_phase_all_reduce(shape);
+    case Strategy::gather:
+      shape.identity = false;
+      return build_gather_all_reduce(shape);
     case Strategy::off:
       break;
   }
@@ -95,17 +110,23 @@ std::unique_ptr<Operation> Group::prepare_all_reduce(const std::string& name, te
                            .graph = all_reduce_graph(data.size, options),
                            .data = data,
                            .codec = options.codec,
+                           .codec_state = options.codec_state,
+                           .rounds = options.rounds,
+                           .seed = options.seed,
                            .ranks = ranks_,
                            .channel = channel_,
                            .item = next_item_++});
 }
 
-void Group::run_once(const char* name, TaskGraph graph, tensor::TensorView data, codec::CodecPtr codec,
-                     int item, uint32_t step) {
+void Group::run_once(const char* name, TaskGraph graph, tensor::TensorView data,
+                     const AllReduceOptions& options, int item, uint32_t step) {
   const auto operation = engine_->prepare({.name = name,
                                            .graph = std::move(graph),
                                            .data = data,
-                                           .codec = std::move(codec),
+                                           .codec = options.codec,
+                                           .codec_state = options.codec_state,
+                                           .rounds = options.rounds,
+                                           .seed = options.seed,
                                            .ranks = ranks_,
                                            .channel = channel_,
                                            .item = static_cast<uint16_t>(item)});
@@ -113,22 +134,21 @@ void Group::run_once(const char* name, TaskGraph graph, tensor::TensorView data,
   operation->wait();
 }
 
-void Group::run(const char* name, TaskGraph graph, tensor::TensorView data, codec::CodecPtr codec) {
-  run_once(name, std::move(graph), data, std::move(codec), kCollective, next_step_++);
+void Group::run(const char* name, TaskGraph graph, tensor::TensorView data) {
+  run_once(name, std::move(graph), data, {}, kCollective, next_step_++);
 }
 
 void Group::run_pair(const char* name, TaskGraph graph, tensor::TensorView data, uint32_t step) {
-  run_once(name, std::move(graph), data, nullptr, kPair, step);
+  run_once(name, std::move(graph), data, {}, kPair, step);
 }
 
 void Group::all_reduce(tensor::TensorView data, const AllReduceOptions& options) {
-  run("all-reduce", all_reduce_graph(data.size, options), data, options.codec);
+  run_once("all-reduce", all_reduce_graph(data.size, options), data, options, kCollective, next_step_++);
 }
 
 void Group::broadcast(std::span<std::byte> data, int root) {
   if (root < 0 || root >= size()) fail(ErrorCode::usage, "broadcast from rank ", root, " of ", size());
-  run("broadcast", build_broadcast(rank_, size(), root, static_cast<int64_t>(data.size())), view(data),
-      nullptr);
+  run("broadcast", build_broadcast(rank_, size(), root, static_cast<int64_t>(data.size())), view(data));
 }
 
 void Group::all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
@@ -136,7 +156,7 @@ void Group::all_gather(std::span<const std::byte> mine, std::span<std::byte> all
     fail(ErrorCode::usage, "all-gather of ", size(), " x ", mine.size(), " bytes into ", all.size());
   }
   copy(mine, all.data() + static_cast<size_t>(rank_) * mine.size());
-  run("all-gather", build_all_gather(rank_, size(), static_cast<int64_t>(mine.size())), view(all), nullptr);
+  run("all-gather", build_all_gather(rank_, size(), static_cast<int64_t>(mine.size())), view(all));
 }
 
 void Group::reduce_scatter(tensor::TensorView data, std::span<float> mine, bool mean) {
@@ -144,7 +164,7 @@ void Group::reduce_scatter(tensor::TensorView data, std::span<float> mine, bool 
   if (data.size != share * size()) {
     fail(ErrorCode::usage, "reduce-scatter of ", data.size, " elements into ", size(), " x ", share);
   }
-  run("reduce-scatter", build_reduce_scatter(rank_, size(), share, mean), data, nullptr);
+  run("reduce-scatter", build_reduce_scatter(rank_, size(), share, mean), data);
   const auto own = data.slice(rank_ * share, share).raw();
   copy(own, reinterpret_cast<std::byte*>(mine.data()));
 }
@@ -155,8 +175,7 @@ void Group::all_to_all(std::span<const std::byte> from, std::span<std::byte> to)
          " ranks");
   }
   copy(from, to.data());
-  run("all-to-all", build_all_to_all(rank_, size(), static_cast<int64_t>(to.size()) / size()), view(to),
-      nullptr);
+  run("all-to-all", build_all_to_all(rank_, size(), static_cast<int64_t>(to.size()) / size()), view(to));
 }
 
 void Group::send(int peer, std::span<const std::byte> data) {
@@ -179,7 +198,7 @@ void Group::check_peer(int peer) const {
 
 void Group::barrier() {
   std::vector<std::byte> all(ranks_.size());
-  run("barrier", build_all_gather(rank_, size(), 1), view(std::span(all)), nullptr);
+  run("barrier", build_all_gather(rank_, size(), 1), view(std::span(all)));
 }
 
 }  // namespace trireme::comm

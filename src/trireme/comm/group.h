@@ -13,6 +13,10 @@ struct AllReduceOptions {
   codec::CodecPtr codec;  // null: float32
   bool mean = false;
   int parts = 1;
+  // What the codec remembers; both outlive the operation. `rounds`: of summable codecs other than none.
+  std::vector<std::span<float>> codec_state;
+  codec::Rounds* rounds = nullptr;
+  uint64_t seed = 0;  // of random codecs; equal on all ranks
 };
 
 // Not thread-safe; one thread uses a group at a time. A group of one exchanges nothing and leaves its data
@@ -60,10 +64,10 @@ class Group {
   };
   Group(Engine& engine, std::vector<int> ranks, Channel channel);
   // Prepares, starts and waits, on an item beside those of prepared operations.
-  void run(const char* name, TaskGraph graph, tensor::TensorView data, codec::CodecPtr codec);
+  void run(const char* name, TaskGraph graph, tensor::TensorView data);
   void run_pair(const char* name, TaskGraph graph, tensor::TensorView data, uint32_t step);
-  void run_once(const char* name, TaskGraph graph, tensor::TensorView data, codec::CodecPtr codec, int item,
-                uint32_t step);
+  void run_once(const char* name, TaskGraph graph, tensor::TensorView data, const AllReduceOptions& options,
+                int item, uint32_t step);
   void check_peer(int peer) const;
   TaskGraph all_reduce_graph(int64_t elements, const AllReduceOptions& options) const;
 

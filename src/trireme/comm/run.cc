@@ -33,6 +33,8 @@ Run::Run(std::shared_ptr<EngineState> engine, Engine::Description description)
       pending_(description_.graph.tasks.size()) {
   auto& d = description_;
   if (d.codec == nullptr) d.codec = codec::make_none();
+  fixed_size_ = d.codec->traits().fixed_size;
+  lengths_.resize(d.graph.slots.size());
   TRIREME_CHECK(d.graph.slots.at(0).elements == d.data.size, d.name, ": ", d.data.size,
                 " elements for a graph of ", d.graph.slots[0].elements);
   slots_.push_back(static_cast<std::byte*>(d.data.data));
@@ -44,6 +46,7 @@ Run::Run(std::shared_ptr<EngineState> engine, Engine::Description description)
                               spec::Dtype::u8)
              : tensor::Buffer(slot.elements, d.data.dtype));
     slots_.push_back(static_cast<std::byte*>(scratch_.back().view().data));
+    if (slot.kind == Slot::Kind::numbers) numbers_.push_back(scratch_.back().view().as<float>());
   }
   for (size_t i = 0; i < d.graph.tasks.size(); ++i) {
     const Task& t = d.graph.tasks[i];
@@ -72,7 +75,11 @@ bool Run::is_wire(int32_t slot) const {
 std::span<std::byte> Run::bytes(const Task& task, int32_t slot, int64_t offset) const {
   const auto elements = static_cast<size_t>(task.elements);
   std::byte* base = slots_[static_cast<size_t>(slot)];
-  if (is_wire(slot)) return {base, description_.codec->wire_bound(elements)};
+  if (is_wire(slot)) {
+    const bool whole_room = fixed_size_ || task.primitive == Primitive::encode;
+    return {base,
+            whole_room ? description_.codec->wire_bound(elements) : lengths_[static_cast<size_t>(slot)]};
+  }
   const size_t size = spec::size_of(description_.data.dtype);
   return {base + static_cast<size_t>(offset) * size, elements * size};
 }
@@ -153,16 +160,68 @@ void Run::compute(int32_t t) {
   ended(t, ok);
 }
 
-void Run::apply(int32_t t, const Task& task) {
+uint32_t* Run::length_to_announce(int32_t t) {
+  const int32_t slot = task(t).primitive == Primitive::send ? task(t).from : task(t).to;
+  return !fixed_size_ && is_wire(slot) ? &lengths_[static_cast<size_t>(slot)] : nullptr;
+}
+
+Status Run::check_length(int32_t t) const {
+  const size_t length = lengths_[static_cast<size_t>(task(t).to)];
+  const size_t bound = description_.codec->wire_bound(static_cast<size_t>(task(t).elements));
+  if (length <= bound) return ok_status();
+  return Failure{ErrorCode::input, cat("a payload of ", length, " bytes is announced, at most ", bound,
+                                       " are possible: do all ranks run the same program?")};
+}
+
+// Seeds depend on what is encoded, where and when: nothing has to be saved, and no two payloads share one.
+codec::Call Run::call_of(int32_t t) const {
+  const uint64_t place = uint64_t{description_.channel} << 32 | description_.item;
+  codec::Call call;
+  call.shared_seed = mix(mix(description_.seed, step_, place), static_cast<uint64_t>(task(t).from_offset));
+  call.seed =
+      mix(call.shared_seed, static_cast<uint64_t>(engine_->transport.rank()), static_cast<uint64_t>(t));
+  call.worker = task(t).worker;
+  call.workers = task(t).workers;
+  call.step = step_;
+  return call;
+}
+
+void Run::encode(int32_t t) {
+  const Task& task = this->task(t);
   const codec::Codec& codec = *description_.codec;
-  const auto from = bytes_read(t), to = bytes_written(t);
+  std::vector<std::span<float>> state;
+  for (const auto& whole : description_.codec_state) {
+    TRIREME_CHECK(task.from == 0, "only the data have a state");
+    state.push_back(whole.subspan(static_cast<size_t>(task.from_offset), static_cast<size_t>(task.elements)));
+  }
+  const auto to = bytes_written(t);
+  const size_t used = codec.encode(floats(bytes_read(t)), to, call_of(t), state);
+  TRIREME_CHECK(used == to.size() || (!fixed_size_ && used < to.size()), "codec ", codec.name(), " made ",
+                used, " of ", to.size(), " bytes");
+  lengths_[static_cast<size_t>(task.to)] = static_cast<uint32_t>(used);
+}
+
+void Run::apply_round(int32_t t) {
+  const Task& task = this->task(t);
+  const std::vector<std::span<const float>> means(numbers_.begin(), numbers_.end());
+  const auto round = static_cast<size_t>(task.round);
+  codec::Call call = call_of(t);
+  call.shared_seed = mix(description_.seed, step_, description_.item);  // the same in all rounds
   if (task.primitive == Primitive::encode) {
-    const uint64_t place = uint64_t{description_.channel} << 32 | description_.item;
-    const uint64_t seed =
-        mix(mix(step_, place), static_cast<uint64_t>(engine_->transport.rank()), static_cast<uint64_t>(t));
-    const size_t used = codec.encode(floats(from), to, {.seed = seed});
-    TRIREME_CHECK(used == to.size(), "codec ", codec.name(), " made ", used, " of ", to.size(), " bytes");
-  } else if (task.primitive == Primitive::decode) {
+    description_.rounds->encode(task.round, floats(bytes_read(t)), std::span(means).first(round),
+                                numbers_[round], call);
+  } else {
+    description_.rounds->decode(means, floats(bytes_written(t)), call);
+    description_.rounds->finish(means, call);
+  }
+}
+
+void Run::apply(int32_t t, const Task& task) {
+  if (task.round >= 0) return apply_round(t);
+  const codec::Codec& codec = *description_.codec;
+  if (task.primitive == Primitive::encode) return encode(t);
+  const auto from = bytes_read(t), to = bytes_written(t);
+  if (task.primitive == Primitive::decode) {
     if (is_wire(task.from))
       codec.decode(from, floats(to));
     else
@@ -173,7 +232,7 @@ void Run::apply(int32_t t, const Task& task) {
     else
       add(floats(from), floats(to));
   }
-  if (task.primitive != Primitive::encode && task.scale != 1) scale(floats(to), task.scale);
+  if (task.scale != 1) scale(floats(to), task.scale);
 }
 
 void Run::ended(int32_t t, bool ok) {

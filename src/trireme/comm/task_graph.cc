@@ -18,16 +18,27 @@ bool computes(Primitive p) {
   return p != Primitive::send && p != Primitive::receive;
 }
 
+std::vector<int32_t> numbers_slots(const TaskGraph& graph) {
+  std::vector<int32_t> slots;
+  for (size_t i = 0; i < graph.slots.size(); ++i) {
+    if (graph.slots[i].kind == Slot::Kind::numbers) slots.push_back(static_cast<int32_t>(i));
+  }
+  return slots;
+}
+
 std::vector<Access> accesses(const TaskGraph& graph, const Task& t) {
   std::vector<Access> list;
   const auto add = [&](int32_t slot, int64_t offset, bool write) {
     if (slot < 0) return;
     const Slot& s = graph.slots[static_cast<size_t>(slot)];
-    const bool whole = s.kind == Slot::Kind::wire;
+    const bool whole = s.kind == Slot::Kind::wire || t.round >= 0;
     list.push_back({slot, whole ? 0 : offset, whole ? s.elements : offset + t.elements, write});
   };
   add(t.from, t.from_offset, false);
   add(t.to, t.to_offset, true);
+  if (t.round < 0) return list;
+  const auto numbers = numbers_slots(graph);  // those of earlier rounds
+  for (int32_t r = 0; r < t.round; ++r) add(numbers.at(static_cast<size_t>(r)), 0, false);
   return list;
 }
 
@@ -39,13 +50,15 @@ void verify_task(const TaskGraph& graph, const Task& t, int group_size) {
   const auto check_slot = [&](int32_t slot, int64_t offset) {
     TRIREME_CHECK(slot < static_cast<int32_t>(graph.slots.size()), "slot ", slot);
     const Slot& s = graph.slots[static_cast<size_t>(slot)];
+    if (t.round >= 0 && s.kind == Slot::Kind::numbers) return;
     TRIREME_CHECK(offset >= 0 && offset + t.elements <= s.elements, "slot ", slot, " holds ", s.elements);
     TRIREME_CHECK(s.kind != Slot::Kind::wire || offset == 0, "offset ", offset, " in a payload");
   };
   if (reads) check_slot(t.from, t.from_offset);
   if (writes) check_slot(t.to, t.to_offset);
   if (t.primitive == Primitive::encode) {
-    TRIREME_CHECK(graph.slots[static_cast<size_t>(t.to)].kind == Slot::Kind::wire);
+    const auto kind = t.round >= 0 ? Slot::Kind::numbers : Slot::Kind::wire;
+    TRIREME_CHECK(graph.slots[static_cast<size_t>(t.to)].kind == kind);
     TRIREME_CHECK(graph.slots[static_cast<size_t>(t.from)].kind != Slot::Kind::wire);
   }
   if (!computes(t.primitive))
@@ -131,6 +144,8 @@ std::string to_text(const TaskGraph& graph) {
     if (t.from >= 0 && t.to >= 0) text += " ->";
     if (t.to >= 0) text += range(t.to, t.to_offset);
     if (t.scale != 1) text += cat(" x", t.scale);
+    if (t.round >= 0) text += cat(" round ", t.round);
+    if (t.workers != 1) text += cat(" worker ", t.worker, "/", t.workers);
     if (!computes(t.primitive)) {
       text += cat(t.primitive == Primitive::send ? " to " : " from ", t.peer, " part ", t.part);
     }

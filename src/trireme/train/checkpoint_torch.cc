@@ -22,6 +22,7 @@ using Tensors = std::map<std::string, at::Tensor>;
 constexpr const char* kIndex = kCheckpointIndex;
 constexpr const char* kModel = "model.safetensors";
 constexpr const char* kOptimizer = "optimizer.safetensors";
+constexpr const char* kCodec = "codec.safetensors";  // only where a codec remembers something
 
 void write_tensors(const fs::path& path, const Tensors& tensors) {
   std::map<std::string, tensor::SafetensorsEntry> entries;
@@ -52,6 +53,9 @@ json file_facts(const fs::path& path, size_t tensors) {
 std::string index_text(const fs::path& folder, const Checkpoint& c) {
   json extra = json::object();
   for (const auto& [key, text] : c.extra) extra[key] = json::parse(text);
+  json files{{kModel, file_facts(folder / kModel, c.model.size())},
+             {kOptimizer, file_facts(folder / kOptimizer, c.optimizer.size())}};
+  if (!c.codec.empty()) files[kCodec] = file_facts(folder / kCodec, c.codec.size());
   const json index{{"version", Checkpoint::kVersion},
                    {"kind", "checkpoint"},
                    {"step", c.step},
@@ -61,15 +65,14 @@ std::string index_text(const fs::path& folder, const Checkpoint& c) {
                    {"world_size", c.world_size},
                    {"tied", c.tied},
                    {"extra", extra},
-                   {"files",
-                    {{kModel, file_facts(folder / kModel, c.model.size())},
-                     {kOptimizer, file_facts(folder / kOptimizer, c.optimizer.size())}}}};
+                   {"files", files}};
   return index.dump(2) + "\n";
 }
 
 void write_folder(const fs::path& folder, const Checkpoint& checkpoint) {
   write_tensors(folder / kModel, checkpoint.model);
   write_tensors(folder / kOptimizer, checkpoint.optimizer);
+  if (!checkpoint.codec.empty()) write_tensors(folder / kCodec, checkpoint.codec);
   write_file(folder / kIndex, index_text(folder, checkpoint));
   sync_path(folder);
 }
@@ -149,6 +152,8 @@ Checkpoint load_checkpoint(const fs::path& step_folder) {
     for (const auto& [key, value] : index.at("extra").items()) c.extra[key] = value.dump();
     c.model = read_checked(step_folder / kModel, index.at("files").at(kModel));
     c.optimizer = read_checked(step_folder / kOptimizer, index.at("files").at(kOptimizer));
+    if (index.at("files").contains(kCodec))
+      c.codec = read_checked(step_folder / kCodec, index.at("files").at(kCodec));
     return c;
   } catch (const json::exception& e) {
     fail(ErrorCode::input, path.string(), ": broken: ", e.what());

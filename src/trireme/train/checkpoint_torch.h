@@ -21,6 +21,7 @@ struct Checkpoint {
   int world_size = 1;
   std::map<std::string, at::Tensor> model;      // parameters and persistent buffers
   std::map<std::string, at::Tensor> optimizer;  // Optimizer::state()
+  std::map<std::string, at::Tensor> codec;      // of all ranks: "rank0/fc1.weight.residual"; may be empty
   std::map<std::string, std::string> tied;      // alias -> name stored in model
   std::map<std::string, std::string> extra;     // small facts for later parts (JSON values as text)
 };

@@ -4,6 +4,7 @@
 #include <regex>
 
 #include "trireme/base/error.h"
+#include "trireme/train/sync_choice.h"
 
 namespace trireme::train {
 
@@ -80,12 +81,14 @@ void TrainOptions::list(OptionList& o) {
 
 void SyncOptions::list(OptionList& o) {
   o.add("strategy", strategy, "how gradients are joined; off exchanges nothing (benches: the compute floor)")
-      .one_of({"auto", "ring", "two_phase", "off"});
-  o.add("codec", codec, "what gradients become on the wire: none (as precision.reduce says), bf16");
+      .one_of({"auto", "ring", "two_phase", "gather", "off"});
+  o.add(
+      "codec", codec,
+      "what gradients become on the wire: none (as precision.reduce says), or a name of trireme codec list");
   o.add("codec_options", codec_options, "options of the codec, as an inline table");
   o.add("error_feedback", error_feedback,
         "add what the codec lost to the next gradient; auto: where the codec needs it")
-      .one_of({"auto", "false"});
+      .one_of({"auto", "true", "false"});
   o.add("min_bytes", min_bytes, "groups of gradients (bucket_bytes) smaller than this travel without codec");
   o.add("bucket_bytes", bucket_bytes,
         "small gradients are sent in groups of about this size, large ones alone")
@@ -180,18 +183,6 @@ void check_optim(const OptimOptions& o) {
   }
 }
 
-void check_codec(const SyncOptions& sync, const codec::CodecSet& codecs) {
-  try {
-    codecs.find(sync.codec);
-  } catch (const Error& error) {
-    fail(error.code(), "sync.codec: ", error.what());
-  }
-  if (!sync.codec_options.empty()) {
-    fail(ErrorCode::usage, "sync.codec_options: codec ", sync.codec, " has no option ",
-         sync.codec_options.begin()->first);
-  }
-}
-
 }  // namespace
 
 void Config::check(const codec::CodecSet& codecs) const {
@@ -206,7 +197,7 @@ void Config::check(const codec::CodecSet& codecs) const {
     fail(ErrorCode::usage,
          "train.eval_every: nothing to evaluate on; set data.eval_share or an evaluation file");
   }
-  check_codec(sync, codecs);
+  choose_sync(*this, codecs);
 }
 
 }  // namespace trireme::train

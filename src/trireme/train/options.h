@@ -68,10 +68,10 @@ struct TrainOptions {
 };
 
 struct SyncOptions {
-  std::string strategy = "auto";  // auto | ring | two_phase | off (more as they are built)
+  std::string strategy = "auto";  // auto | ring | two_phase | gather | off (more as they are built)
   std::string codec = "none";
   OptionTable codec_options;
-  std::string error_feedback = "auto";  // auto | false: no codec of this version leaves a residual
+  std::string error_feedback = "auto";  // auto | true | false
   Bytes min_bytes;
   Bytes bucket_bytes{5'000'000};
   Bytes first_bucket_bytes{1'000'000};

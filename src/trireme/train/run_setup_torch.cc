@@ -32,22 +32,6 @@ int thread_count(int64_t wanted, int local_world) {
   return wanted > 0 ? static_cast<int>(wanted) : std::max(1, cores / std::max(1, local_world));
 }
 
-std::string codec_name(const Config& config) {
-  const bool plain = config.sync.codec == "none" && config.precision.reduce == "bf16";
-  return plain ? "bf16" : config.sync.codec;
-}
-
-comm::Strategy choose_strategy(const Config& config) {
-  const std::string& wanted = config.sync.strategy;
-  if (wanted == "off") return comm::Strategy::off;
-  if (wanted == "auto")
-    return codec_name(config) == "none" ? comm::Strategy::ring : comm::Strategy::two_phase;
-  return wanted == "ring" ? comm::Strategy::ring : comm::Strategy::two_phase;
-}
-const char* strategy_name(comm::Strategy strategy) {
-  return strategy == comm::Strategy::ring ? "ring" : strategy == comm::Strategy::off ? "off" : "two_phase";
-}
-
 size_t loss_position(const graph::Program& program, const std::string& path) {
   const int loss = program.loss_output();
   if (loss < 0) {

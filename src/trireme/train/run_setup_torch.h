@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <string>
 
-#include "trireme/comm/task_graph.h"
 #include "trireme/graph/executor_torch.h"
 #include "trireme/train/options.h"
 
@@ -18,14 +17,6 @@ tensor::Device to_ours(at::Device device);
 
 // train.threads; 0: the machine's cores divided among its ranks.
 int thread_count(int64_t wanted, int local_world);
-
-// precision.reduce is the plain way to say it, sync.codec the general one.
-std::string codec_name(const Config& config);
-
-// auto: with a lossy codec two phases, which encode a value twice at any number of ranks where a ring encodes
-// it at every hop; without one the ring, which spreads equal traffic over the fewest connections.
-comm::Strategy choose_strategy(const Config& config);
-const char* strategy_name(comm::Strategy strategy);
 
 // Position of the loss among the values that Executor::run returns, which leaves out mutated buffers.
 size_t loss_position(const graph::Program& program, const std::string& path);

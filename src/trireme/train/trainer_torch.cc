@@ -35,12 +35,14 @@
 #include "trireme/train/data/dataset_torch.h"
 #include "trireme/train/data/order.h"
 #include "trireme/train/data_parallel/agreement.h"
+#include "trireme/train/data_parallel/codec_state_torch.h"
 #include "trireme/train/data_parallel/gradient_sync_torch.h"
 #include "trireme/train/data_parallel/replicas_torch.h"
 #include "trireme/train/optimizer_torch.h"
 #include "trireme/train/progress.h"
 #include "trireme/train/run_setup_torch.h"
 #include "trireme/train/schedule.h"
+#include "trireme/train/sync_choice.h"
 #include "trireme/transport/interfaces.h"
 
 namespace trireme::train {
@@ -116,7 +118,7 @@ class Trainer {
   [[noreturn]] void fail_diverged(int64_t step);
   std::optional<double> evaluate(int64_t step);
   void save(int64_t step, bool last);
-  Checkpoint checkpoint(int64_t step) const;
+  Checkpoint checkpoint(int64_t step, std::map<std::string, at::Tensor> codec_state) const;
   Summary summary(int64_t steps) const;
 
   Inputs inputs(const Dataset& dataset, std::span<const int64_t> ids) const;
@@ -125,7 +127,7 @@ class Trainer {
   void share_buffers();
   std::vector<uint32_t> parameter_versions() const;
   void check_unchanged(const std::vector<uint32_t>& versions) const;
-  bool exchanges() const { return group_->size() > 1 && strategy_ != comm::Strategy::off; }
+  bool exchanges() const { return group_->size() > 1 && choice_.strategy != comm::Strategy::off; }
   std::vector<at::Tensor> buffers() const;
   std::vector<const graph::Parameter*> persistent() const;
 
@@ -134,7 +136,7 @@ class Trainer {
   at::Device device_;
   c10::OptionalDeviceGuard device_guard_;
   Tracer tracer_;
-  comm::Strategy strategy_;
+  const SyncChoice choice_;
 
   std::shared_ptr<const graph::Program> program_;
   size_t loss_position_ = 0;
@@ -153,11 +155,13 @@ class Trainer {
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<GradientSync> sync_;
 
-  std::string ready_names_;  // JSON list, from the checkpoint; see ready_order
-  int64_t done_steps_ = 0;   // steps behind us, those of resumed runs included
-  int64_t samples_ = 0;      // global samples consumed
-  std::string bad_tensor_;   // this rank's loss is not finite: why
-  bool stop_ = false;        // some rank was asked to stop
+  std::string ready_names_;                        // JSON list, from the checkpoint; see ready_order
+  std::map<std::string, at::Tensor> saved_codec_;  // of the checkpoint, on rank 0
+  int saved_ranks_ = 0;
+  int64_t done_steps_ = 0;  // steps behind us, those of resumed runs included
+  int64_t samples_ = 0;     // global samples consumed
+  std::string bad_tensor_;  // this rank's loss is not finite: why
+  bool stop_ = false;       // some rank was asked to stop
 
   std::optional<fs::path> out_;  // empty: this rank writes nothing
   std::unique_ptr<RunFiles> files_;
@@ -173,10 +177,10 @@ Trainer::Trainer(const Config& config, const RankContext& context)
       context_(context),
       device_(choose_device(config.train.device, context.local_rank)),
       tracer_(steady_clock(), context.rank),
-      strategy_(choose_strategy(config)) {
+      choice_(choose_sync(config, *context.codecs)) {
   at::set_num_threads(thread_count(config.train.threads, context.local_world));
   if (device_.is_cuda()) device_guard_.reset_device(device_);
-  if (config.train.check_replicas && strategy_ == comm::Strategy::off && context.world > 1) {
+  if (config.train.check_replicas && choice_.strategy == comm::Strategy::off && context.world > 1) {
     fail(ErrorCode::usage, "train.check_replicas: with sync.strategy = \"off\" replicas differ on purpose");
   }
   program_ = graph::Program::load(config.model.graph);
@@ -241,7 +245,7 @@ void Trainer::build_model() {
 void Trainer::build_optimizer() {
   std::vector<OptimParameter> parameters;
   for (const NamedParameter& p : trained_) parameters.push_back({p.name, p.tensor});
-  optimizer_ = make_optimizer(config_.optim, std::move(parameters));
+  optimizer_ = make_optimizer(choice_.optim, std::move(parameters));
 }
 
 // Parameters and the buffers that belong to the state dict.
@@ -288,6 +292,8 @@ void Trainer::restore() {
     restore_model(c);
     optimizer_->load_state(c.optimizer);
     position = {c.step, c.samples};
+    saved_codec_ = c.codec;
+    saved_ranks_ = c.world_size;
     if (const auto order = c.extra.find("ready_order"); order != c.extra.end()) ready_names_ = order->second;
     if (c.seed != static_cast<uint64_t>(config_.train.seed)) {
       log::warning(cat("train.seed = ", config_.train.seed, ", but the checkpoint was made with ", c.seed,
@@ -317,14 +323,19 @@ void Trainer::restore() {
 }
 
 void Trainer::build_sync() {
-  GradientSyncOptions options{.strategy = strategy_,
+  GradientSyncOptions options{.strategy = choice_.strategy,
+                              .codec = choice_.codec,
                               .min_bytes = config_.sync.min_bytes.value,
+                              .seed = static_cast<uint64_t>(config_.train.seed),
                               .bucket_bytes = config_.sync.bucket_bytes.value,
                               .first_bucket_bytes = config_.sync.first_bucket_bytes.value};
-  if (const std::string codec = codec_name(config_); codec != "none")
-    options.codec = context_.codecs->make(codec);
+  if (context_.rank == 0 && context_.world > 1) {
+    for (const std::string& note : choice_.notes) log::info(note);
+  }
   options.ready_order = ready_order(trained_, ready_names_);
   sync_ = std::make_unique<GradientSync>(*group_, trained_, options);
+  if (done_steps_ > 0 && exchanges()) scatter_codec_state(*group_, *sync_, saved_codec_, saved_ranks_);
+  saved_codec_.clear();
 }
 
 // Rank 0 writes, and of the others the first one that was given a folder.
@@ -546,23 +557,25 @@ void Trainer::save(int64_t step, bool last) {
     }
   }
   share_buffers();
+  const auto codec_state = gather_codec_state(*group_, *sync_);
   // A write that takes longer than the steps since it began: all wait for it. The last one ends in place.
   run_together(*group_, config_.transport.timeout, [&] {
     if (!writer_) return;
     writer_->finish();
-    if (last) save_checkpoint(*out_ / "checkpoints", checkpoint(step), config_.train.keep_last);
+    if (last) save_checkpoint(*out_ / "checkpoints", checkpoint(step, codec_state), config_.train.keep_last);
   });
-  if (writer_ && !last) writer_->start(checkpoint(step));
+  if (writer_ && !last) writer_->start(checkpoint(step, codec_state));
 }
 
 // What there is to save; the tensors are the live ones.
-Checkpoint Trainer::checkpoint(int64_t step) const {
+Checkpoint Trainer::checkpoint(int64_t step, std::map<std::string, at::Tensor> codec_state) const {
   Checkpoint c{.step = step,
                .samples = samples_,
                .seed = static_cast<uint64_t>(config_.train.seed),
                .graph_fingerprint = spec::fingerprint(program_->graph()),
                .world_size = context_.world,
-               .optimizer = optimizer_->state()};
+               .optimizer = optimizer_->state(),
+               .codec = std::move(codec_state)};
   for (const graph::Parameter* p : persistent()) {
     c.model[p->name] = p->tensor.detach();
     for (const std::string& alias : p->aliases) c.tied[alias] = p->name;
@@ -588,8 +601,8 @@ Summary Trainer::summary(int64_t steps) const {
   s.model_flops_per_s = 3 * graph::forward_flops(program_->graph()) * s.samples_per_s /
                         static_cast<double>(batch_range_.exported);
   s.bytes_sent_per_step = bytes_sent_ / steps;
-  s.codec = codec_name(config_);
-  s.strategy = context_.world == 1 ? "none" : strategy_name(strategy_);
+  s.codec = choice_.codec_name;
+  s.strategy = context_.world == 1 ? "none" : name(choice_.strategy);
   s.transport = context_.world == 1 ? "none" : config_.transport.kind;
   s.device = to_text(to_ours(device_));
   s.peak_rss_bytes = peak_rss_bytes();

@@ -247,7 +247,7 @@ TRIREME_ELEMENT float dequantise(const Quantiser& q, uint32_t code, float s, flo
     case kSign:
       return code != 0 ? -s : s;
     case kDither:
-      if (q.subtractive) return s * (((float)code + (0.5f - u)) * q.two_over_levels - 1);
+      if (q.subtractive) return s * (((float)code + (u - 0.5f)) * q.two_over_levels - 1);
       if (q.bits == 1) return code != 0 ? s : -s;
       return s * ((float)code * q.two_over_levels - 1);
     case kThreshold:

@@ -47,6 +47,21 @@ void sum(const float* a, float* b, size_t n) {
   for (size_t i = 0; i < n; ++i) b[i] += a[i];
 }
 
+void velocity(const float* g, float* u, float* v, size_t n, float momentum, bool nesterov) {
+  for (size_t i = 0; i < n; ++i) {
+    u[i] = momentum * u[i] + g[i];
+    v[i] += nesterov ? momentum * u[i] + g[i] : u[i];
+  }
+}
+
+size_t select(const float* x, size_t n, uint32_t least, uint32_t first, uint32_t* out) {
+  size_t count = 0;
+  for (size_t i = 0; i < n; ++i) {
+    if ((bits_of(x[i]) & kMagnitude) >= least) out[count++] = first + static_cast<uint32_t>(i);
+  }
+  return count;
+}
+
 // Codes of any width up to 16 bits, across byte borders where need be.
 void put_code(uint8_t* codes, size_t index, uint32_t bits, uint32_t code) {
   const size_t at = index * bits;
@@ -71,17 +86,27 @@ void quantise_all(const Quantiser& q, const float* x, size_t n, float a, float b
   }
 }
 
+void quantise_with_feedback(const Quantiser& q, float* x, size_t n, float a, float b, float s, float gap,
+                            uint64_t first, uint8_t* codes) {
+  quantise_all(q, x, n, a, b, first, codes);
+  for (size_t i = 0; i < n; ++i) {
+    const float u = q.subtractive ? uniform(q.random, first + i) : 0;
+    x[i] -= dequantise(q, get_code(codes, i, q.bits), s, gap, u);
+  }
+}
+
 void dequantise_all(const Quantiser& q, const uint8_t* codes, size_t n, float s, float gap, uint64_t first,
                     float* out, Into into) {
   for (size_t i = 0; i < n; ++i) {
     const float u = q.subtractive ? uniform(q.random, first + i) : 0;
     const float value = dequantise(q, get_code(codes, i, q.bits), s, gap, u);
-    out[i] = into == Into::set ? value : into == Into::add ? out[i] + value : out[i] - value;
+    out[i] = into == Into::set ? value : out[i] + value;
   }
 }
 
 }  // namespace
 
-const Kernels kScalar{"scalar", largest, magnitude_sum, square_sum, range, sum, quantise_all, dequantise_all};
+const Kernels kScalar{"scalar", largest,      magnitude_sum,          square_sum,    range, sum, velocity,
+                      select,   quantise_all, quantise_with_feedback, dequantise_all};
 
 }  // namespace trireme::codec::kernels

@@ -79,6 +79,9 @@ struct Bucket {
   std::vector<size_t> members;
   int64_t elements = 0;
   at::Tensor memory;
+  // What the codec remembers: vectors over the bucket's elements by name, or the rounds' own.
+  std::vector<std::vector<float>> codec_state;
+  std::unique_ptr<codec::Rounds> rounds;
   std::unique_ptr<comm::Operation> all_reduce;  // null for a bucket without elements
   size_t pending = 0;                           // members that the last backward has not reached yet
   bool started = false, finished = false;
@@ -118,6 +121,10 @@ struct GradientSync::State {
 
   void make_buckets(const std::vector<size_t>& order);
   void make_bucket(size_t index);
+  void prepare_all_reduce(size_t index);
+  // body(state name, parameter, live memory)
+  void for_each_state(const std::function<void(const std::string&, size_t, std::span<float>)>& body);
+  void remake_buckets(const std::vector<size_t>& order);  // state goes with its parameters
   at::Tensor home(size_t index);
   void agree_on_order();
   void begin_step();
@@ -137,6 +144,13 @@ class ArriveHook : public PostAccumulateGradHook {
  private:
   std::function<void(const at::Tensor&)> arrive_;
 };
+
+// Vectors stay vectors; of more dimensions the first counts the rows.
+codec::Shape shape_of(const NamedParameter& parameter) {
+  const at::Tensor values = real_view(parameter.tensor.detach());
+  const int64_t rows = values.dim() < 2 ? values.numel() : values.size(0);
+  return {parameter.name, rows, rows == 0 ? 0 : values.numel() / rows};
+}
 
 // Autograd lays a gradient out as its parameter where that is dense, else row by row; a slot does the same,
 // so that neither the copy in nor the optimizer's kernel has to reorder.
@@ -165,10 +179,26 @@ void GradientSync::State::make_bucket(size_t index) {
     b.elements += real_view(parameters[i].tensor).numel();
   }
   b.memory = at::empty({b.elements}, at::kFloat);  // of one that travels alone, untouched until it is needed
-  if (b.elements == 0) return;
-  const int64_t bytes = b.elements * static_cast<int64_t>(sizeof(float));
-  comm::AllReduceOptions all_reduce{.strategy = options.strategy, .mean = true};
-  if (bytes >= options.min_bytes) all_reduce.codec = options.codec;
+  if (b.elements > 0) prepare_all_reduce(index);
+}
+
+void GradientSync::State::prepare_all_reduce(size_t index) {
+  Bucket& b = buckets[index];
+  const int64_t elements = b.elements, bytes = elements * static_cast<int64_t>(sizeof(float));
+  comm::AllReduceOptions all_reduce{.strategy = options.strategy, .mean = true, .seed = options.seed};
+  if (options.codec != nullptr && bytes >= options.min_bytes) {
+    all_reduce.codec = options.codec;
+    codec::Shapes shapes;
+    for (const size_t i : b.members) shapes.push_back(shape_of(parameters[i]));
+    b.rounds = options.codec->rounds(shapes);
+    all_reduce.rounds = b.rounds.get();
+    if (b.rounds == nullptr)
+      b.codec_state.assign(options.codec->state_names().size(),
+                           std::vector<float>(static_cast<size_t>(elements)));
+    for (auto& vector : b.codec_state) all_reduce.codec_state.emplace_back(vector);
+  } else if (options.strategy == comm::Strategy::gather) {
+    all_reduce.strategy = comm::Strategy::ring;  // what is not compressed is summed on its way
+  }
   all_reduce.parts = static_cast<int>(std::clamp<int64_t>(bytes / group.size() / kPieceBytes, 1, kMaxPieces));
   b.all_reduce = group.prepare_all_reduce(cat("bucket ", index), tensor::view_of(b.memory), all_reduce);
 }
@@ -192,6 +222,39 @@ void GradientSync::State::make_buckets(const std::vector<size_t>& order) {
   for (size_t b = 0; b < buckets.size(); ++b) make_bucket(b);
 }
 
+void GradientSync::State::for_each_state(
+    const std::function<void(const std::string&, size_t, std::span<float>)>& body) {
+  const auto names = options.codec == nullptr ? std::vector<std::string>() : options.codec->state_names();
+  for (Bucket& b : buckets) {
+    if (b.rounds != nullptr) {
+      for (const auto& [name, by_member] : b.rounds->state()) {
+        for (size_t m = 0; m < by_member.size(); ++m) body(name, b.members[m], by_member[m]);
+      }
+    }
+    for (size_t n = 0; n < b.codec_state.size(); ++n) {
+      size_t at = 0;
+      for (const size_t i : b.members) {
+        const auto size = static_cast<size_t>(real_view(parameters[i].tensor.detach()).numel());
+        body(names[n], i, std::span(b.codec_state[n]).subspan(at, size));
+        at += size;
+      }
+    }
+  }
+}
+
+void GradientSync::State::remake_buckets(const std::vector<size_t>& new_order) {
+  std::map<std::pair<std::string, size_t>, std::vector<float>> kept;
+  for_each_state([&](const std::string& name, size_t i, std::span<float> values) {
+    kept[{name, i}].assign(values.begin(), values.end());
+  });
+  make_buckets(new_order);
+  // A bucket that is now below min_bytes has no codec, and what its parameters kept is given up.
+  for_each_state([&](const std::string& name, size_t i, std::span<float> values) {
+    const auto found = kept.find({name, i});
+    if (found != kept.end()) std::copy(found->second.begin(), found->second.end(), values.begin());
+  });
+}
+
 // Rank 0's order of readiness, then the parameters that it did not use, last layer first.
 void GradientSync::State::agree_on_order() {
   std::vector<bool> listed(parameters.size());
@@ -206,7 +269,7 @@ void GradientSync::State::agree_on_order() {
 void GradientSync::State::begin_step() {
   if (any_step && order.empty()) {
     agree_on_order();
-    make_buckets({order.begin(), order.end()});
+    remake_buckets({order.begin(), order.end()});
   }
   any_step = true;
   for (Slot& s : slots) s.filled = false;
@@ -368,6 +431,30 @@ std::vector<at::Tensor> GradientSync::take_gradients(size_t bucket) {
     }
   }
   return all;
+}
+
+std::map<std::string, at::Tensor> GradientSync::codec_state() const {
+  std::map<std::string, at::Tensor> all;
+  state_->for_each_state([&](const std::string& name, size_t i, std::span<float> values) {
+    at::Tensor copy = at::empty({static_cast<int64_t>(values.size())}, at::kFloat);
+    std::copy(values.begin(), values.end(), copy.mutable_data_ptr<float>());
+    all[cat(state_->parameters[i].name, ".", name)] = std::move(copy);
+  });
+  return all;
+}
+
+void GradientSync::load_codec_state(const std::map<std::string, at::Tensor>& state) {
+  state_->for_each_state([&](const std::string& name, size_t i, std::span<float> values) {
+    const std::string key = cat(state_->parameters[i].name, ".", name);
+    const auto found = state.find(key);
+    if (found == state.end()) return;
+    if (found->second.numel() != static_cast<int64_t>(values.size())) {
+      fail(ErrorCode::input, "codec state ", key, " has ", found->second.numel(), " elements, ",
+           values.size(), " belong: its codec had other options");
+    }
+    const at::Tensor from = found->second.to(at::kFloat).contiguous();
+    std::copy_n(from.const_data_ptr<float>(), values.size(), values.begin());
+  });
 }
 
 std::vector<uint64_t> GradientSync::ready_order() const {

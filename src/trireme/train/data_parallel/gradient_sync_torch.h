@@ -9,6 +9,7 @@
 // float64 loses precision only on the wire. In a group of one (and with Strategy::off) nothing is copied.
 #include <ATen/core/Tensor.h>
 
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -25,8 +26,9 @@ struct NamedParameter {
 
 struct GradientSyncOptions {
   comm::Strategy strategy = comm::Strategy::ring;
-  codec::CodecPtr codec;  // of every bucket; null: float32
+  codec::CodecPtr codec;  // of every bucket, as codec::choose gives it; null: float32
   int64_t min_bytes = 0;  // smaller buckets travel without codec
+  uint64_t seed = 0;      // of random codecs
   int64_t bucket_bytes = 5'000'000;
   int64_t first_bucket_bytes = 1'000'000;  // of the last one too
   int64_t alone_bytes = 500'000;           // a gradient of this size is a bucket of its own
@@ -76,6 +78,12 @@ class GradientSync {
   std::vector<at::Tensor> take_gradients(size_t bucket);
   // See GradientSyncOptions; empty before the second step.
   std::vector<uint64_t> ready_order() const;
+
+  // Between steps. What the codec remembers on this rank, by "parameter.name" ("fc1.weight.residual"):
+  // float32 copies on the CPU. Empty for codecs without memory.
+  std::map<std::string, at::Tensor> codec_state() const;
+  // Takes the entries that codec_state() has; others are left out of account. Error(input) for another shape.
+  void load_codec_state(const std::map<std::string, at::Tensor>& state);
 
  private:
   struct State;
