@@ -9,26 +9,16 @@ using kernels::Into;
 using kernels::kChunk;
 using kernels::Kernels;
 
-float largest_magnitude(const Kernels& k, const float* x, size_t n) {
-  uint32_t most = 0;
-  for (size_t i = 0; i < n; i += kChunk) most = std::max(most, k.largest(x + i, std::min(kChunk, n - i)));
-  return kernels::float_of(most);
-}
-
-float mean_magnitude(const Kernels& k, const float* x, size_t n) {
-  if (n <= kChunk) return n == 0 ? 0 : k.magnitude_sum(x, n) / static_cast<float>(n);
-  double sum = 0;
-  for (size_t i = 0; i < n; i += kChunk) sum += k.magnitude_sum(x + i, std::min(kChunk, n - i));
-  return static_cast<float>(sum / static_cast<double>(n));
-}
-
 float norm(const Kernels& k, const float* x, size_t n, float largest, double divisor) {
   if (largest == 0) return 0;
-  const int exponent = std::clamp(std::ilogb(largest), -126, 126);
-  const float scale = std::ldexp(1.0f, -exponent);
+  const auto power = [](int exponent) {
+    return kernels::float_of(static_cast<uint32_t>(127 + exponent) << 23);
+  };
+  const int exponent = std::clamp(static_cast<int>(kernels::bits_of(largest) >> 23) - 127, -126, 126);
+  const float scale = power(-exponent);
   double sum = 0;
   for (size_t i = 0; i < n; i += kChunk) sum += k.square_sum(x + i, std::min(kChunk, n - i), scale);
-  return static_cast<float>(std::ldexp(std::sqrt(sum / divisor), exponent));
+  return static_cast<float>(std::sqrt(sum / divisor) * double{power(exponent)});
 }
 
 size_t checked_block(const std::string& codec, int64_t block) {
@@ -76,8 +66,7 @@ class BlockCodec final : public Codec {
     const Writer to = begin(in.size(), wire, call);
     for_blocks(in.size(), [&](size_t at, size_t n) {
       float* r = residual.data() + at;
-      for_chunks(n, [&](size_t i, size_t m) { k_.sum(in.data() + at + i, r + i, m); });
-      const BlockNumbers numbers = measure_block(to, r, at, n);
+      const BlockNumbers numbers = measure_block(to, r, at, n, first_of_sum(in.data() + at, r, n));
       for_chunks(n, [&](size_t i, size_t m) {
         k_.quantise_with_feedback(to.quantiser, r + i, m, numbers.a, numbers.b, numbers.wire[0],
                                   gap(to.quantiser, numbers.wire), at + i, codes_of(to, at + i));
@@ -175,12 +164,42 @@ class BlockCodec final : public Codec {
     return q.coder == kernels::kMagnitudes ? numbers[0] / q.levels : 0;
   }
 
+  // Joins what `largest` or `magnitudes` say of each chunk.
+  template <typename Largest, typename Magnitudes>
+  float joined(size_t n, const Largest& largest, const Magnitudes& magnitudes) const {
+    if (scheme_.first == Scheme::First::largest) {
+      uint32_t most = 0;
+      for_chunks(n, [&](size_t i, size_t m) { most = std::max(most, largest(i, m)); });
+      return kernels::float_of(most);
+    }
+    if (n <= kChunk) return magnitudes(0, n) / static_cast<float>(n);
+    double sum = 0;
+    for_chunks(n, [&](size_t i, size_t m) { sum += magnitudes(i, m); });
+    return static_cast<float>(sum / static_cast<double>(n));
+  }
+  float first_of(const float* x, size_t n) const {
+    if (scheme_.first == Scheme::First::nothing) return 0;
+    return joined(
+        n, [&](size_t i, size_t m) { return k_.largest(x + i, m); },
+        [&](size_t i, size_t m) { return k_.magnitude_sum(x + i, m); });
+  }
+  // residual += in, and what is measured first of the sum.
+  float first_of_sum(const float* in, float* residual, size_t n) const {
+    if (scheme_.first == Scheme::First::nothing) {
+      for_chunks(n, [&](size_t i, size_t m) { k_.sum(in + i, residual + i, m); });
+      return 0;
+    }
+    return joined(
+        n, [&](size_t i, size_t m) { return k_.sum_and_largest(in + i, residual + i, m); },
+        [&](size_t i, size_t m) { return k_.sum_and_magnitudes(in + i, residual + i, m); });
+  }
+
   // Writes the block's numbers.
-  BlockNumbers measure_block(const Writer& to, const float* x, size_t at, size_t n) const {
+  BlockNumbers measure_block(const Writer& to, const float* x, size_t at, size_t n, float first) const {
     BlockNumbers numbers;
     numbers.wire[0] = numbers.a = scheme_.fixed;
     if (scheme_.measure != nullptr) {
-      numbers = scheme_.measure(k_, scheme_, x, n);
+      numbers = scheme_.measure(k_, scheme_, x, n, first);
       if (!std::isfinite(numbers.wire[0]) || !std::isfinite(numbers.wire[1]))
         refuse_not_finite(name(), x, n, at);
     }
@@ -191,7 +210,7 @@ class BlockCodec final : public Codec {
   }
 
   void write_block(const Writer& to, const float* x, size_t at, size_t n) const {
-    const BlockNumbers numbers = measure_block(to, x, at, n);
+    const BlockNumbers numbers = measure_block(to, x, at, n, first_of(x, n));
     for_chunks(n, [&](size_t i, size_t m) {
       k_.quantise(to.quantiser, x + i, m, numbers.a, numbers.b, at + i, codes_of(to, at + i));
     });

@@ -26,18 +26,19 @@ struct Scheme {
   // elements missing in the last byte, f32 low, f32 high.
   enum class Layout : uint8_t { ours, hipress_tbq, hipress_terngrad } layout = Layout::ours;
   float parameter = 0;  // of `measure`
-  // Null: nothing to measure. Numbers that are not finite mean that the elements are not.
-  BlockNumbers (*measure)(const kernels::Kernels&, const Scheme&, const float* x, size_t n) = nullptr;
+  // What is measured first, in the same pass that adds the residual: the largest magnitude (NaN when there is
+  // one) or the mean of magnitudes.
+  enum class First : uint8_t { nothing, largest, mean } first = First::nothing;
+  // Null: no numbers follow from the elements. Numbers that are not finite mean that the elements are not.
+  BlockNumbers (*measure)(const kernels::Kernels&, const Scheme&, const float* x, size_t n,
+                          float first) = nullptr;
   uint16_t tag = 0;
 };
 
 CodecPtr make_block_codec(Scheme scheme, const kernels::Kernels& kernels);
 
-// Over any number of elements, chunk by chunk.
-float largest_magnitude(const kernels::Kernels& k, const float* x, size_t n);  // NaN when there is one
-float mean_magnitude(const kernels::Kernels& k, const float* x, size_t n);
-// Euclidean norm over sqrt(divisor); `largest` as above, for a scale at which squares neither overflow nor
-// vanish.
+// Euclidean norm over sqrt(divisor); the `largest` magnitude gives a scale at which squares neither overflow
+// nor vanish.
 float norm(const kernels::Kernels& k, const float* x, size_t n, float largest, double divisor);
 
 // An option `block` as a size; Error(usage) naming codec and value.

@@ -47,24 +47,21 @@ BlockNumbers with_range(const Scheme& s, float range) {
   return {{range, 0}, range, inverse};
 }
 
-BlockNumbers dither_max(const Kernels& k, const Scheme& s, const float* x, size_t n) {
-  return with_range(s, largest_magnitude(k, x, n));
+BlockNumbers dither_max(const Kernels&, const Scheme& s, const float*, size_t, float most) {
+  return with_range(s, most);
 }
-BlockNumbers dither_rms(const Kernels& k, const Scheme& s, const float* x, size_t n) {
-  const float most = largest_magnitude(k, x, n);
+BlockNumbers dither_rms(const Kernels& k, const Scheme& s, const float* x, size_t n, float most) {
   if (!std::isfinite(most)) return {{most, 0}, 0, 0};
   return with_range(s, s.parameter * norm(k, x, n, most, static_cast<double>(n)));
 }
-BlockNumbers dither_mean(const Kernels& k, const Scheme& s, const float* x, size_t n) {
-  return with_range(s, s.parameter * mean_magnitude(k, x, n));
+BlockNumbers dither_mean(const Kernels&, const Scheme& s, const float*, size_t, float mean) {
+  return with_range(s, s.parameter * mean);
 }
-BlockNumbers dither_fixed(const Kernels& k, const Scheme& s, const float* x, size_t n) {
-  const float most = largest_magnitude(k, x, n);
+BlockNumbers dither_fixed(const Kernels&, const Scheme& s, const float*, size_t, float most) {
   return std::isfinite(most) ? with_range(s, s.parameter) : BlockNumbers{{most, 0}, 0, 0};
 }
 // omega = n max^2 / |x|^2 - 1, so the value sent is |x|^2 / (n max).
-BlockNumbers dither_shrunk(const Kernels& k, const Scheme& s, const float* x, size_t n) {
-  const float most = largest_magnitude(k, x, n);
+BlockNumbers dither_shrunk(const Kernels& k, const Scheme& s, const float* x, size_t n, float most) {
   BlockNumbers numbers = with_range(s, most);
   if (numbers.a == 0 || !std::isfinite(most)) return numbers;
   const double share = norm(k, x, n, most, static_cast<double>(n)) / static_cast<double>(most);
@@ -78,6 +75,7 @@ CodecPtr make_dither(const DitherOptions& o, const Kernels& k) {
   const bool max = o.range == "max" && o.truncation == 1;
   Scheme s{.name = "dither", .id = WireId::dither, .block = checked_block("dither", o.block), .numbers = 1};
   s.parameter = static_cast<float>(o.range == "fixed" ? o.gamma : o.factor);
+  s.first = o.range == "mean" ? Scheme::First::mean : Scheme::First::largest;
   s.measure = o.shrink            ? dither_shrunk
               : o.range == "max"  ? dither_max
               : o.range == "rms"  ? dither_rms
@@ -122,18 +120,15 @@ struct TernGradOptions {
   }
 };
 
-BlockNumbers ternary_max(const Kernels& k, const Scheme& s, const float* x, size_t n) {
-  float most = largest_magnitude(k, x, n);
+BlockNumbers ternary_max(const Kernels& k, const Scheme& s, const float* x, size_t n, float most) {
   if (s.parameter > 0 && std::isfinite(most))
     most = std::min(most, s.parameter * norm(k, x, n, most, static_cast<double>(n)));
   return {{most, 0}, most, 0};
 }
-BlockNumbers ternary_mean(const Kernels& k, const Scheme&, const float* x, size_t n) {
-  const float mean = mean_magnitude(k, x, n);
+BlockNumbers ternary_mean(const Kernels&, const Scheme&, const float*, size_t, float mean) {
   return {{mean, 0}, mean, 0};
 }
-BlockNumbers min_max(const Kernels& k, const Scheme& s, const float* x, size_t n) {
-  const float most = largest_magnitude(k, x, n);
+BlockNumbers min_max(const Kernels& k, const Scheme& s, const float* x, size_t n, float most) {
   if (!std::isfinite(most)) return {{most, 0}, 0, 0};
   float low = x[0], high = x[0];
   for (size_t i = 0; i < n; i += kernels::kChunk) {
@@ -161,6 +156,7 @@ CodecPtr make_min_max(const TernGradOptions& o, const Kernels& k) {
                  .needs_random = true};
   s.quantiser.random.strata = 1;
   s.layout = hipress ? Scheme::Layout::hipress_terngrad : Scheme::Layout::ours;
+  s.first = Scheme::First::largest;
   s.measure = min_max;
   s.tag = options_tag(o.block, o.bits, 2);
   return make_block_codec(s, k);
@@ -181,6 +177,7 @@ CodecPtr make_terngrad(const TernGradOptions& o, const Kernels& k) {
   s.quantiser = {.coder = kernels::kTernary, .bits = 2, .needs_random = true};
   s.quantiser.random.strata = 1;
   s.parameter = static_cast<float>(o.clip);
+  s.first = o.scale == "mean" ? Scheme::First::mean : Scheme::First::largest;
   s.measure = o.scale == "mean" ? ternary_mean : ternary_max;
   s.tag = options_tag(o.block, o.bits, 1);
   return make_block_codec(s, k);
@@ -203,12 +200,11 @@ BlockNumbers qsgd_numbers(const Scheme& s, float reach) {
   if (reach == 0 || std::isinf(factor)) return {};
   return {{reach, 0}, factor, 0};
 }
-BlockNumbers qsgd_l2(const Kernels& k, const Scheme& s, const float* x, size_t n) {
-  const float most = largest_magnitude(k, x, n);
+BlockNumbers qsgd_l2(const Kernels& k, const Scheme& s, const float* x, size_t n, float most) {
   return qsgd_numbers(s, std::isfinite(most) ? norm(k, x, n, most, 1) : most);
 }
-BlockNumbers qsgd_max(const Kernels& k, const Scheme& s, const float* x, size_t n) {
-  return qsgd_numbers(s, largest_magnitude(k, x, n));
+BlockNumbers qsgd_max(const Kernels&, const Scheme& s, const float*, size_t, float most) {
+  return qsgd_numbers(s, most);
 }
 
 CodecPtr make_qsgd(const QsgdOptions& o, const Kernels& k) {
@@ -219,6 +215,7 @@ CodecPtr make_qsgd(const QsgdOptions& o, const Kernels& k) {
                  .levels = static_cast<float>((1 << (o.bits - 1)) - 1),
                  .needs_random = true};
   s.quantiser.random.strata = 1;
+  s.first = Scheme::First::largest;
   s.measure = o.norm == "l2" ? qsgd_l2 : qsgd_max;
   s.tag = options_tag(o.block, o.bits);
   return make_block_codec(s, k);

@@ -15,8 +15,8 @@ void list_block(OptionList& o, int64_t& block) {
 }
 
 // The largest magnitude becomes `parameter`. Blocks so small that the factor overflows become zeros.
-BlockNumbers measure_largest(const Kernels& k, const Scheme& s, const float* x, size_t n) {
-  const float most = largest_magnitude(k, x, n), factor = s.parameter / most;
+BlockNumbers measure_largest(const Kernels&, const Scheme& s, const float*, size_t, float most) {
+  const float factor = s.parameter / most;
   if (most == 0 || std::isinf(factor)) return {};
   return {{most / s.parameter, 0}, factor, 0};
 }
@@ -36,6 +36,7 @@ CodecPtr make_fp8(const Fp8Options& o, const Kernels& k) {
   s.traits = {.contractive = true, .bits_per_element = 8 + number_bits(s)};
   s.quantiser = {.coder = e4m3 ? kernels::kE4m3 : kernels::kE5m2, .bits = 8};
   s.parameter = e4m3 ? 448.0f : 57344.0f;
+  s.first = Scheme::First::largest;
   s.measure = measure_largest;
   s.tag = options_tag(e4m3, o.block);
   return make_block_codec(s, k);
@@ -64,13 +65,14 @@ CodecPtr make_integer(const std::string& name, WireId id, uint32_t bits, const I
                  .bits = bits,
                  .levels = s.parameter,
                  .needs_random = stochastic};
+  s.first = Scheme::First::largest;
   s.measure = measure_largest;
   s.tag = options_tag(o.block);
   return make_block_codec(s, k);
 }
 
-BlockNumbers measure_mean(const Kernels& k, const Scheme&, const float* x, size_t n) {
-  return {{mean_magnitude(k, x, n), 0}, 0, 0};
+BlockNumbers measure_mean(const Kernels&, const Scheme&, const float*, size_t, float mean) {
+  return {{mean, 0}, 0, 0};
 }
 
 struct OnebitOptions {
@@ -82,6 +84,7 @@ CodecPtr make_onebit(const OnebitOptions& o, const Kernels& k) {
   Scheme s{.name = "onebit", .id = WireId::onebit, .block = checked_block("onebit", o.block), .numbers = 1};
   s.traits = {.contractive = true, .bits_per_element = 1 + number_bits(s)};
   s.quantiser = {.coder = kernels::kSign, .bits = 1};
+  s.first = Scheme::First::mean;
   s.measure = measure_mean;
   s.tag = options_tag(o.block);
   return make_block_codec(s, k);

@@ -291,8 +291,7 @@ class Adacomp final : public Codec {
     std::vector<float> fresh(state.empty() ? in.size() : 0);
     const std::span<float> total = state.empty() ? std::span(fresh) : state[0];
     for (size_t i = 0; i < in.size(); ++i) total[i] += in[i];
-    if (!std::isfinite(largest_magnitude(k_, total.data(), total.size())))
-      refuse_not_finite(name(), total.data(), total.size(), 0);
+    if (!finite(total)) refuse_not_finite(name(), total.data(), total.size(), 0);
     const auto [picks, scale] = pick(in, total);
     std::byte* after = write_sparse({WireId::adacomp, 0, in.size()}, picks, wire);
     store(after, scale);
@@ -325,6 +324,14 @@ class Adacomp final : public Codec {
   };
   static size_t used_bytes(size_t elements, size_t k) {
     return sparse_bytes(elements, k) + sizeof(float) + (k + 7) / 8;
+  }
+
+  bool finite(std::span<const float> x) const {
+    for (size_t i = 0; i < x.size(); i += kernels::kChunk) {
+      const size_t n = std::min(kernels::kChunk, x.size() - i);
+      if (k_.largest(x.data() + i, n) >= kernels::kInfinity) return false;
+    }
+    return true;
   }
 
   std::pair<std::vector<uint32_t>, float> pick(std::span<const float> in,

@@ -26,14 +26,12 @@ struct TbqOptions {
   }
 };
 
-BlockNumbers measure_rms(const Kernels& k, const Scheme& s, const float* x, size_t n) {
-  const float most = largest_magnitude(k, x, n);
+BlockNumbers measure_rms(const Kernels& k, const Scheme& s, const float* x, size_t n, float most) {
   if (!std::isfinite(most)) return {{most, 0}, 0, 0};
   const float step = s.parameter * norm(k, x, n, most, static_cast<double>(n));
   return {{step, 0}, step, 0};
 }
-BlockNumbers check_only(const Kernels& k, const Scheme& s, const float* x, size_t n) {
-  const float most = largest_magnitude(k, x, n);
+BlockNumbers check_only(const Kernels&, const Scheme& s, const float*, size_t, float most) {
   return {{std::isfinite(most) ? s.fixed : most, 0}, s.fixed, 0};
 }
 
@@ -45,6 +43,7 @@ CodecPtr make_tbq(const TbqOptions& o, const Kernels& k) {
   s.numbers = fixed ? 0 : 1;
   s.fixed = static_cast<float>(o.threshold);
   s.parameter = static_cast<float>(o.factor);
+  s.first = Scheme::First::largest;
   s.measure = fixed ? check_only : measure_rms;
   s.layout = hipress ? Scheme::Layout::hipress_tbq : Scheme::Layout::ours;
   // By root mean square some element always reaches the step. A fixed one may be out of reach, but what it

@@ -26,6 +26,8 @@ struct Kernels {
   float (*square_sum)(const float* x, size_t n, float scale);        // sum of (scale x)^2
   void (*range)(const float* x, size_t n, float* low, float* high);  // n >= 1, no NaN
   void (*sum)(const float* a, float* b, size_t n);                   // b += a
+  uint32_t (*sum_and_largest)(const float* a, float* b, size_t n);   // b += a, then largest(b)
+  float (*sum_and_magnitudes)(const float* a, float* b, size_t n);   // b += a, then magnitude_sum(b)
   // u = momentum u + g; v += u, or momentum u + g with `nesterov` (deep gradient compression).
   void (*velocity)(const float* g, float* u, float* v, size_t n, float momentum, bool nesterov);
   // Writes `first` + i for every i whose magnitude's bits are at least `least` (NaN and infinity always are);

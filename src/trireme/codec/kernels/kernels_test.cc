@@ -176,6 +176,13 @@ TEST_P(Tables, StatisticsAsTheReference) {
     k.sum(x.data() + 1, b.data() + 1, n);
     kScalar.sum(x.data() + 1, b0.data() + 1, n);
     EXPECT_EQ(b, b0);
+    auto c = gaussian(n + 1, 3), d = c;
+    EXPECT_EQ(k.sum_and_largest(x.data() + 1, c.data() + 1, n),
+              kScalar.sum_and_largest(x.data() + 1, d.data() + 1, n));
+    EXPECT_EQ(c, d);
+    EXPECT_EQ(bits_of(k.sum_and_magnitudes(x.data() + 1, c.data() + 1, n)),
+              bits_of(kScalar.sum_and_magnitudes(x.data() + 1, d.data() + 1, n)));
+    EXPECT_EQ(c, d);
   }
 }
 

@@ -47,6 +47,16 @@ void sum(const float* a, float* b, size_t n) {
   for (size_t i = 0; i < n; ++i) b[i] += a[i];
 }
 
+uint32_t sum_and_largest(const float* a, float* b, size_t n) {
+  sum(a, b, n);
+  return largest(b, n);
+}
+
+float sum_and_magnitudes(const float* a, float* b, size_t n) {
+  sum(a, b, n);
+  return magnitude_sum(b, n);
+}
+
 void velocity(const float* g, float* u, float* v, size_t n, float momentum, bool nesterov) {
   for (size_t i = 0; i < n; ++i) {
     u[i] = momentum * u[i] + g[i];
@@ -106,7 +116,9 @@ void dequantise_all(const Quantiser& q, const uint8_t* codes, size_t n, float s,
 
 }  // namespace
 
-const Kernels kScalar{"scalar", largest,      magnitude_sum,          square_sum,    range, sum, velocity,
-                      select,   quantise_all, quantise_with_feedback, dequantise_all};
+const Kernels kScalar{"scalar",      largest, magnitude_sum,   square_sum,
+                      range,         sum,     sum_and_largest, sum_and_magnitudes,
+                      velocity,      select,  quantise_all,    quantise_with_feedback,
+                      dequantise_all};
 
 }  // namespace trireme::codec::kernels

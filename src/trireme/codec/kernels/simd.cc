@@ -67,51 +67,84 @@ HWY_INLINE W when(M m, W yes, W no) {
 
 // --- statistics
 
-uint32_t largest(const float* x, size_t n) {
+// What is measured: x, or the sum that x becomes by adding to it.
+struct Plain {
+  const float* x;
+  HWY_INLINE F vector(size_t i) const { return hn::LoadU(df, x + i); }
+  HWY_INLINE float one(size_t i) const { return x[i]; }
+};
+struct Sum {
+  const float* a;
+  float* b;
+  HWY_INLINE F vector(size_t i) const {
+    const F v = hn::Add(hn::LoadU(df, b + i), hn::LoadU(df, a + i));
+    hn::StoreU(v, df, b + i);
+    return v;
+  }
+  HWY_INLINE float one(size_t i) const { return b[i] = b[i] + a[i]; }
+};
+
+template <typename Source>
+HWY_INLINE uint32_t largest_of(const Source& source, size_t n) {
   W most[4] = {hn::Zero(dw), hn::Zero(dw), hn::Zero(dw), hn::Zero(dw)};
   const W mask = words(kMagnitude);
   size_t i = 0;
   for (; i + 4 * kWide <= n; i += 4 * kWide) {
     for (size_t k = 0; k < 4; ++k)
-      most[k] = hn::Max(most[k], hn::And(bits(hn::LoadU(df, x + i + k * kWide)), mask));
+      most[k] = hn::Max(most[k], hn::And(bits(source.vector(i + k * kWide)), mask));
   }
   W of_all = hn::Max(hn::Max(most[0], most[1]), hn::Max(most[2], most[3]));
-  for (; i + kWide <= n; i += kWide) of_all = hn::Max(of_all, hn::And(bits(hn::LoadU(df, x + i)), mask));
+  for (; i + kWide <= n; i += kWide) of_all = hn::Max(of_all, hn::And(bits(source.vector(i)), mask));
   uint32_t result = hn::GetLane(hn::MaxOfLanes(dw, of_all));
   for (; i < n; ++i) {
-    const uint32_t size = bits_of(x[i]) & kMagnitude;
+    const uint32_t size = bits_of(source.one(i)) & kMagnitude;
     result = size > result ? size : result;
   }
   return result;
 }
 
-// Sums of term(x[i]) in kLanes lanes, joined by halves.
-template <typename Term, typename ScalarTerm>
-HWY_INLINE float lane_sum(const float* x, size_t n, const Term& term, const ScalarTerm& scalar_term) {
+uint32_t largest(const float* x, size_t n) {
+  return largest_of(Plain{x}, n);
+}
+uint32_t sum_and_largest(const float* a, float* b, size_t n) {
+  return largest_of(Sum{a, b}, n);
+}
+
+// Sums of a term of each element in kLanes lanes, joined by halves.
+template <typename Source, typename Term, typename ScalarTerm>
+HWY_INLINE float lane_sum(const Source& source, size_t n, const Term& term, const ScalarTerm& scalar_term) {
   F sums[kSums];
   for (size_t k = 0; k < kSums; ++k) sums[k] = hn::Zero(df);
   size_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    for (size_t k = 0; k < kSums; ++k) sums[k] = hn::Add(sums[k], term(hn::LoadU(df, x + i + k * kWide)));
+    for (size_t k = 0; k < kSums; ++k) sums[k] = hn::Add(sums[k], term(source.vector(i + k * kWide)));
   }
   alignas(64) float lanes[kLanes];
   for (size_t k = 0; k < kSums; ++k) hn::Store(sums[k], df, lanes + k * kWide);
-  for (size_t lane = 0; i < n; ++i, ++lane) lanes[lane] += scalar_term(x[i]);
+  for (size_t lane = 0; i < n; ++i, ++lane) lanes[lane] += scalar_term(source.one(i));
   for (size_t half = kLanes / 2; half > 0; half /= 2) {
     for (size_t l = 0; l < half; ++l) lanes[l] += lanes[l + half];
   }
   return lanes[0];
 }
 
-float magnitude_sum(const float* x, size_t n) {
+template <typename Source>
+HWY_INLINE float magnitudes_of(const Source& source, size_t n) {
   return lane_sum(
-      x, n, [](F v) HWY_ATTR { return hn::Abs(v); }, [](float v) HWY_ATTR { return magnitude(v); });
+      source, n, [](F v) HWY_ATTR { return hn::Abs(v); }, [](float v) HWY_ATTR { return magnitude(v); });
+}
+
+float magnitude_sum(const float* x, size_t n) {
+  return magnitudes_of(Plain{x}, n);
+}
+float sum_and_magnitudes(const float* a, float* b, size_t n) {
+  return magnitudes_of(Sum{a, b}, n);
 }
 
 float square_sum(const float* x, size_t n, float scale) {
   const F factor = all(scale);
   return lane_sum(
-      x, n,
+      Plain{x}, n,
       [factor](F v) HWY_ATTR {
         const F scaled = hn::Mul(v, factor);
         return hn::Mul(scaled, scaled);
@@ -730,6 +763,8 @@ const Kernels* table() {
                                square_sum,
                                range,
                                sum,
+                               sum_and_largest,
+                               sum_and_magnitudes,
                                velocity,
                                select,
                                quantise_any,
