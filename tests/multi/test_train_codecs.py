@@ -43,7 +43,7 @@ def test_other_strategies_that_fit(tmp_path, text_config, codec, strategy):
     assert json.loads((tmp_path / "run/summary.json").read_text())["strategy"] == strategy
 
 
-@pytest.mark.parametrize("codec", ["onebit", "dgc", "powersgd"])
+@pytest.mark.parametrize("codec", ["onebit", "dgc", "powersgd", "qsgd"])
 def test_a_resumed_run_repeats_the_uninterrupted_one(tmp_path, text_config, codec):
     config = text_config('kind = "sgd"\nlr = 0.3\nmomentum = 0.9', steps=8, checkpoint_every=5)
     buckets = {"sync__bucket_bytes": "30kB", "sync__first_bucket_bytes": "7kB", "sync__codec": codec}
@@ -54,8 +54,9 @@ def test_a_resumed_run_repeats_the_uninterrupted_one(tmp_path, text_config, code
     assert losses(tmp_path / "part") == losses(tmp_path / "whole")
     a, b = (load_file(tmp_path / f"{name}/checkpoints/step_8/model.safetensors") for name in ("part", "whole"))
     assert a.keys() == b.keys() and all(a[key].equal(b[key]) for key in a)
-    state = load_file(tmp_path / "whole/checkpoints/step_8/codec.safetensors")
-    assert any(key.startswith("rank1/") for key in state)
+    if codec != "qsgd":  # it remembers nothing; its random numbers depend on seed and step alone
+        state = load_file(tmp_path / "whole/checkpoints/step_8/codec.safetensors")
+        assert any(key.startswith("rank1/") for key in state)
 
 
 def test_more_ranks_may_go_on(tmp_path, text_config):

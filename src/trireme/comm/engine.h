@@ -74,7 +74,7 @@ class Engine {
     // operation.
     std::vector<std::span<float>> codec_state;
     codec::Rounds* rounds = nullptr;  // of the numbers slots; outlives the operation
-    uint64_t seed = 0;                // of random codecs; equal on all ranks
+    uint64_t seed = 0;                // of random codecs; equal on all ranks, another for each tensor
     std::vector<int> ranks;           // group rank -> transport rank
     uint16_t channel = 0, item = 0;
   };

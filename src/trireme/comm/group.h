@@ -16,7 +16,7 @@ struct AllReduceOptions {
   // What the codec remembers; both outlive the operation. `rounds`: of summable codecs other than none.
   std::vector<std::span<float>> codec_state;
   codec::Rounds* rounds = nullptr;
-  uint64_t seed = 0;  // of random codecs; equal on all ranks
+  uint64_t seed = 0;  // of random codecs; equal on all ranks, another for each tensor
 };
 
 // Not thread-safe; one thread uses a group at a time. A group of one exchanges nothing and leaves its data

@@ -173,11 +173,12 @@ Status Run::check_length(int32_t t) const {
                                        " are possible: do all ranks run the same program?")};
 }
 
-// Seeds depend on what is encoded, where and when: nothing has to be saved, and no two payloads share one.
+// Seeds depend on what is encoded and when, not on how many operations were prepared before: a resumed run
+// draws the same numbers, and nothing has to be saved.
 codec::Call Run::call_of(int32_t t) const {
-  const uint64_t place = uint64_t{description_.channel} << 32 | description_.item;
   codec::Call call;
-  call.shared_seed = mix(mix(description_.seed, step_, place), static_cast<uint64_t>(task(t).from_offset));
+  call.shared_seed =
+      mix(mix(description_.seed, step_, description_.channel), static_cast<uint64_t>(task(t).from_offset));
   call.seed =
       mix(call.shared_seed, static_cast<uint64_t>(engine_->transport.rank()), static_cast<uint64_t>(t));
   call.worker = task(t).worker;
@@ -206,7 +207,7 @@ void Run::apply_round(int32_t t) {
   const std::vector<std::span<const float>> means(numbers_.begin(), numbers_.end());
   const auto round = static_cast<size_t>(task.round);
   codec::Call call = call_of(t);
-  call.shared_seed = mix(description_.seed, step_, description_.item);  // the same in all rounds
+  call.shared_seed = mix(description_.seed, step_, description_.channel);  // the same in all rounds
   if (task.primitive == Primitive::encode) {
     description_.rounds->encode(task.round, floats(bytes_read(t)), std::span(means).first(round),
                                 numbers_[round], call);

@@ -14,6 +14,7 @@
 
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
+#include "trireme/base/rng.h"
 #include "trireme/tensor/adaptor_torch.h"
 
 namespace trireme::train {
@@ -185,7 +186,8 @@ void GradientSync::State::make_bucket(size_t index) {
 void GradientSync::State::prepare_all_reduce(size_t index) {
   Bucket& b = buckets[index];
   const int64_t elements = b.elements, bytes = elements * static_cast<int64_t>(sizeof(float));
-  comm::AllReduceOptions all_reduce{.strategy = options.strategy, .mean = true, .seed = options.seed};
+  comm::AllReduceOptions all_reduce{
+      .strategy = options.strategy, .mean = true, .seed = mix(options.seed, index)};
   if (options.codec != nullptr && bytes >= options.min_bytes) {
     all_reduce.codec = options.codec;
     codec::Shapes shapes;
