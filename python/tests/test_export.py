@@ -1,7 +1,9 @@
 """trireme.export: what is written, and what is refused."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -144,8 +146,8 @@ def test_bench_model_has_the_size_its_tables_name():
     ("arguments", "says"),
     [
         (("gpt", "--width", "32", "--heads", "5"), "not a multiple of heads"),
-        (("gpt", "--layers", "0"), "not a positive number"),
-        (("gpt", "--dropout", "1.5"), "not in [0, 1)"),
+        (("gpt", "--layers", "0"), "'0' is not a whole number of 1 or more"),
+        (("gpt", "--dropout", "1.5"), "not a number from 0 to below 1"),
         (("gpt", "--compile"), "--compile needs --inference"),
         (("resnet",), "invalid choice"),
     ],
@@ -155,6 +157,59 @@ def test_wrong_call_exits_2(tmp_path, arguments, says):
     assert result.returncode == 2
     assert says in result.stderr
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--layers", "x"), "'x' is not a whole number of 1 or more"),
+        (("--dropout", "x"), "'x' is not a number from 0 to below 1"),
+        (("-o", ""), "export: the output path is empty"),
+        (("-o", "."), "export: .: is a folder"),
+        (("-o", "new/"), "export: new: is a folder"),
+        (("-o", "absent/m.pt2"), "export: absent/m.pt2: there is no folder absent"),
+    ],
+)
+def test_wrong_values_and_places_exit_2(tmp_path, monkeypatch, capsys, arguments, says):
+    monkeypatch.chdir(tmp_path)
+    try:
+        code = export.main(["mlp", "--width", "8", *arguments])
+    except SystemExit as end:
+        code = end.code
+    assert code == 2
+    assert says in capsys.readouterr().err.splitlines()[-1]
+    assert not list(tmp_path.iterdir())
+
+
+def test_special_files_are_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "device").symlink_to("/dev/null")
+    for name in ("pipe", "device"):
+        with pytest.raises(export.ExportError, match=f"{name}: not a regular file"):
+            export.training_graph(Mean(), torch.ones(4, 3), tmp_path / name)
+    assert (tmp_path / "pipe").is_fifo() and (tmp_path / "device").is_char_device()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_disk_that_fills_up_is_told_in_one_line(tmp_path):
+    # A limit on the size of files stands in for a full disk.
+    limited = (
+        "import resource, runpy, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000)); "
+        "runpy.run_module('trireme.export', run_name='__main__')"
+    )
+    command = [sys.executable, "-c", limited, "mlp", "--width", "64", "-o", "m.pt2"]
+    variables = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, env=variables)
+    assert result.returncode == 1
+    assert result.stderr == "export: m.pt2: cannot write: File too large\n"
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_endings_of_the_name_are_silent(tmp_path, capfd, recwarn):
+    export.training_graph(Mean(), torch.ones(4, 3), tmp_path / "model.bin")
+    assert (capfd.readouterr().err, list(recwarn)) == ("", [])
+    assert (tmp_path / "model.bin").read_bytes().startswith(b"PK")
 
 
 def test_parts_that_are_not_built_are_not_there():

@@ -9,6 +9,7 @@ Guide: docs/guides/export.md.
 
 import argparse
 import contextlib
+import io
 import os
 import shutil
 import sys
@@ -32,8 +33,9 @@ def training_graph(module, sample_inputs, path, dynamic_batch=True):
     dynamic_batch  the first dimension of every input may vary at run time; where the module fixes it, that is printed
                    and the graph takes the sample's batch only
     Returns the ExportedProgram. The module keeps the train/eval state that it had. Raises ExportError when the first
-    output is not a floating-point scalar.
+    output is not a floating-point scalar, or when no file can stand at ``path``.
     """
+    path = _target(path)
     with _mode(module, training=True):
         program = _export(module, sample_inputs, dynamic_batch)
     _check_loss(program)
@@ -48,6 +50,7 @@ def inference_graph(module, sample_inputs, path, compile=False, dynamic_batch=Tr
     """
     if compile and not _compiler():
         raise ExportError("compile=True needs a C++ compiler: install g++, set CXX, or leave compile out")
+    path = _target(path)
     with _mode(module, training=False), torch.no_grad():
         program = _export(module, sample_inputs, dynamic_batch)
         if compile:
@@ -77,7 +80,7 @@ def _compile(program):
     def write(target):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*LeafSpec.*is deprecated", category=FutureWarning)
-            package_pt2(str(target), exported_programs={"model": program}, aoti_files={"model": files})
+            package_pt2(target, exported_programs={"model": program}, aoti_files={"model": files})
 
     return write
 
@@ -148,14 +151,46 @@ def _check_loss(program):
         )
 
 
+def _target(path):
+    """Where the graph goes, before the work is done: a new file or one that may be replaced, in a folder that exists."""
+    if not os.fspath(path):
+        raise ExportError("the output path is empty: name a file, e.g. model.pt2")
+    named_as_folder = os.fspath(path).endswith("/")
+    path = Path(path)
+    if named_as_folder or path.is_dir():
+        raise ExportError(f"{path}: is a folder, name a file in it")
+    if path.exists() and not path.is_file():
+        raise ExportError(f"{path}: not a regular file (a pipe, socket or device)")
+    if not path.parent.is_dir():
+        raise ExportError(f"{path}: there is no folder {path.parent}; make it first")
+    return path
+
+
 def _save(path, write):
     """A crash or a full disk leaves the old file, never half a new one."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".export-", dir=path.parent) as folder:
         target = Path(folder) / path.name
-        write(target)
+        with _Sink(target, "w") as sink:
+            write(sink)
+        if sink.error:
+            raise OSError(f"{path}: cannot write: {os.strerror(sink.error.errno)}")
         os.replace(target, path)
+
+
+class _Sink(io.FileIO):
+    """Keeps the first failure for later: torch's writer ends the process when a write fails under it."""
+
+    error = None
+
+    def write(self, data):
+        rest = memoryview(data).cast("B")
+        size = len(rest)
+        try:
+            while rest and self.error is None:
+                rest = rest[super().write(rest) :]
+        except OSError as error:
+            self.error = error
+        return size
 
 
 def _compiler():
@@ -194,16 +229,18 @@ _MODELS = (
 
 
 def _positive(text):
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return value
+    if not text.isascii() or not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of 1 or more")
+    return int(text)
 
 
 def _share(text):
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1
     if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not in [0, 1)")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number from 0 to below 1")
     return value
 
 
@@ -229,7 +266,7 @@ def main(argv=None):
     args = parser.parse_args(argv)
     if args.compile and not args.inference:
         parser.error("--compile needs --inference")
-    out = args.out or f"{args.model}.pt2"
+    out = f"{args.model}.pt2" if args.out is None else args.out
     # nn.LSTM re-makes its list of weights while it is traced; torch warns of that, and nothing follows from it.
     warnings.filterwarnings("ignore", message="The tensor attributes .*_flat_weights", category=UserWarning)
     try:
