@@ -8,6 +8,7 @@
 
 #include "commands.h"
 #include "doctor.h"
+#include "trireme/base/error.h"
 
 namespace trireme::app {
 namespace {
@@ -19,8 +20,21 @@ struct Arguments {
   std::string timeout = "5s";
 };
 
+Seconds timeout_of(const Arguments& arguments) {
+  try {
+    const auto timeout = parse_seconds(arguments.timeout);
+    if (timeout.value > 0 && timeout.value <= 3600) return timeout;
+  } catch (const Error& error) {
+    fail(ErrorCode::usage, "--timeout: ", error.what());
+  }
+  fail(ErrorCode::usage, "--timeout ", arguments.timeout, ": must be above 0 and at most 1h");
+}
+
 std::vector<Finding> examine(const Arguments& arguments) {
-  const auto timeout = parse_seconds(arguments.timeout);
+  const auto timeout = timeout_of(arguments);
+  // A wrong call is told at once, not after the other checks.
+  std::vector<Finding> peers;
+  for (const auto& peer : arguments.peers) peers.push_back(check_peer(peer, timeout));
   auto findings = check_machine();
   const auto add = [&](std::vector<Finding> more) {
     findings.insert(findings.end(), more.begin(), more.end());
@@ -29,7 +43,7 @@ std::vector<Finding> examine(const Arguments& arguments) {
   add(check_transports());
   add(check_network());
   add({check_folder(arguments.folder)});
-  for (const auto& peer : arguments.peers) add({check_peer(peer, timeout)});
+  add(std::move(peers));
   return findings;
 }
 

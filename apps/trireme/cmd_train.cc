@@ -186,6 +186,9 @@ int run(const Arguments& arguments) {
   // Local ranks need not look: their launcher has. No rank writes before all have come this far.
   if (!out.empty() && !launch.prefixed_output && launch.restarts == 0)
     check_out(out, !arguments.resume.empty());
+  if (launch.rank == 0 && !launch.prefixed_output) {
+    for (const auto& what : resolved.config.without_effect(launch.world)) log::warning(what);
+  }
   if (launch.start_ranks > 0) return start_local_ranks(arguments, launch, out);
   return run_rank(arguments, launch, resolved, codecs, out);
 }

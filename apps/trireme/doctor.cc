@@ -12,6 +12,7 @@
 
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -222,12 +223,16 @@ Finding check_peer(const std::string& host_and_port, Seconds timeout) {
   if (colon == std::string::npos || colon == 0 || colon + 1 == host_and_port.size()) {
     fail(ErrorCode::usage, "--peer ", host_and_port, ": write host:port, e.g. 10.0.0.2:29500");
   }
+  const std::string digits = host_and_port.substr(colon + 1);
+  int port = 0;
+  const auto [end, error_code] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
+  if (error_code != std::errc{} || end != digits.data() + digits.size() || port < 1 || port > 65535)
+    fail(ErrorCode::usage, "--peer ", host_and_port, ": the port is a number from 1 to 65535");
   Finding finding{"peer " + host_and_port, false, ""};
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  const int error = ::getaddrinfo(host_and_port.substr(0, colon).c_str(),
-                                  host_and_port.substr(colon + 1).c_str(), &hints, &found);
+  const int error = ::getaddrinfo(host_and_port.substr(0, colon).c_str(), digits.c_str(), &hints, &found);
   if (error != 0) {
     finding.detail = ::gai_strerror(error);
     return finding;

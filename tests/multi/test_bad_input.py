@@ -8,7 +8,7 @@ import subprocess
 import zipfile
 
 import pytest
-from conftest import assert_refused, environment, program, trireme
+from conftest import ROOT, assert_refused, environment, program, trireme
 
 RANDOM = bytes(37 * i * i % 256 for i in range(4000))
 
@@ -88,6 +88,8 @@ def test_unknown_key_on_the_command_line(train):
     ("train.accumulate", 2**62, "at most"),
     ("transport.timeout", "1e300s", "at most"),
     ("transport.latency", "1e300s", "at most"),
+    ("train.steps", "9" * 20, "64 bits, 1 or more"),
+    ("model.freeze", "['zzz']", "model.freeze: 'zzz' matches no parameter"),
     ("train.steps", "many", "must be a whole number"),
     ("optim.kind", "adm", 'did you mean "adam"?'),
     ("optim.lr", "nan", "finite"),
@@ -226,6 +228,123 @@ def test_data_that_is_not_what_it_says(train, tmp_path):
     assert_refused(train(sets=idx), 2, path)
 
 
+def special_files(folder):
+    """A pipe that nobody writes, a device without end, a socket."""
+    os.mkfifo(folder / "pipe")
+    (folder / "device").symlink_to("/dev/zero")
+    with socket.socket(socket.AF_UNIX) as end:
+        end.bind(str(folder / "socket"))
+    return [folder / name for name in ("pipe", "device", "socket")]
+
+
+@pytest.mark.parametrize("key", ["config", "model.graph", "model.weights", "data.path", "data.eval_path", "data.images",
+                                 "data.labels"])
+def test_special_files(train, tmp_path, key):
+    idx = {"data.kind": "idx", "data.path": "", "data.images": ROOT / "data/mnist10k-test-images-idx3-ubyte.gz",
+           "data.labels": ROOT / "data/mnist10k-test-labels-idx1-ubyte.gz"}
+    for path in special_files(tmp_path):
+        if key == "config":
+            done = train(config=path, timeout=20)
+        else:
+            done = train(sets=(idx if key in idx and key != "data.path" else {}) | {key: path}, timeout=20)
+        assert_refused(done, 2, path, "not a regular file")
+
+
+def write_safetensors(path, **tensors):
+    from safetensors.torch import save_file
+
+    save_file(tensors, path)
+    return {"data.kind": "safetensors", "data.path": path, "data.context": 128, "data.shuffle": "false"}
+
+
+@pytest.fixture(scope="session")
+def classes(export):
+    """Three classes from 4 numbers and a token of 10: inputs x, token, label."""
+    import torch
+
+    class Classes(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = torch.nn.Embedding(10, 4)
+            self.head = torch.nn.Linear(4, 3)
+
+        def forward(self, x, token, label):
+            return torch.nn.functional.cross_entropy(self.head(x + self.embed(token)), label)
+
+    return export(Classes(), (torch.zeros(2, 4), torch.zeros(2, dtype=torch.int64), torch.zeros(2, dtype=torch.int64)),
+                  "classes")
+
+
+@pytest.mark.parametrize("where, value, parts", [
+    (("label", 5), 77, ("tensor 'label', sample 5 holds 77", "Target 77 is out of bounds")),
+    (("token", 6), 10, ("tensor 'token', sample 6 holds 10", "does not take")),
+    (("token", 7), -1, ("tensor 'token', sample 7 holds -1", "does not take")),
+])
+def test_index_out_of_range_is_the_data_s(train, classes, tmp_path, where, value, parts):
+    import torch
+
+    tensors = {"x": torch.rand(8, 4), "token": torch.arange(8), "label": torch.arange(8) % 3}
+    tensors[where[0]][where[1]] = value
+    sets = write_safetensors(tmp_path / "d.safetensors", **tensors) | {"model.graph": classes}
+    assert_refused(train(sets=sets), 2, tmp_path / "d.safetensors", *parts)
+
+
+@pytest.mark.parametrize("sample, told, advice", [(2, "step 1, rank 0: loss NaN", 0), (6, "step 2, rank 0: loss NaN", 1)])
+def test_not_a_number_in_the_data(train, classes, tmp_path, sample, told, advice):
+    import torch
+
+    tensors = {"x": torch.rand(8, 4), "token": torch.arange(8), "label": torch.arange(8) % 3}
+    tensors["x"][sample, 1] = float("nan")
+    sets = write_safetensors(tmp_path / "d.safetensors", **tensors) | {"model.graph": classes}
+    done = train(sets=sets | {"train.checkpoint_every": 1})
+    line = done.stderr.splitlines()[-1]
+    assert done.returncode == 1 and line.endswith(
+        f"{told}; {tmp_path}/d.safetensors: tensor 'x', sample {sample} holds NaN; mend the data"), done.stderr
+
+
+def test_divergence_gives_only_advice_that_helps(train, export):
+    import torch
+
+    class Root(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(1))
+
+        def forward(self, tokens, targets):
+            return (self.weight.sum() - 1 - targets.float().mean().abs() * 0 + tokens.float().mean() * 0).sqrt().log().sum()
+
+    window = torch.zeros(2, 16, dtype=torch.int64)
+    line = train(sets={"model.graph": export(Root(), (window, window), "root")}).stderr.splitlines()[-1]
+    assert "step 1, rank 0: loss" in line and "optim.lr" not in line and "checkpoint" not in line
+    done = train(sets={"optim.lr": 1e38, "train.checkpoint_every": 1, "optim.momentum": 0})
+    line = done.stderr.splitlines()[-1]
+    assert done.returncode == 1 and "optim.lr" in line, line
+
+
+def test_idx_labels_out_of_range(train, export, tmp_path):
+    import torch
+
+    class Few(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = torch.nn.Linear(784, 2)
+
+        def forward(self, images, labels):
+            return torch.nn.functional.cross_entropy(self.head(images.flatten(1)), labels)
+
+    labels = ROOT / "data/mnist10k-test-labels-idx1-ubyte.gz"
+    path = export(Few(), (torch.zeros(2, 1, 28, 28), torch.zeros(2, dtype=torch.int64)), "few")
+    done = train(sets={"model.graph": path, "data.kind": "idx", "data.path": "", "data.labels": labels,
+                       "data.images": ROOT / "data/mnist10k-test-images-idx3-ubyte.gz"})
+    assert_refused(done, 2, f"{labels}, sample ", "the largest of this batch")
+
+
+def test_keys_without_effect_are_told_once(train):
+    done = train("--nproc", "2", sets={"optim.betas": "[0.5, 0.5]", "transport.connections": 2})
+    assert done.returncode == 0 and done.stderr.count("has no effect") == 1
+    assert 'optim.betas has no effect with optim.kind = "sgd"' in done.stderr
+
+
 # --- folders --------------------------------------------------------------------------------------------------------
 
 
@@ -250,6 +369,47 @@ def test_report_of_a_folder_that_is_no_run(tmp_path):
     assert not (tmp_path / "r.html").exists()
 
 
+def broken_texts(text):
+    """Cut short, bytes that are no text, and a whole document of another kind."""
+    return [text[: len(text) // 2], b'{"config": "' + RANDOM, b"[1, 2]", b""]
+
+
+def assert_one_short_line(done, *parts):
+    assert_refused(done, 2, *parts)
+    assert len(done.stderr) < 600 and done.stderr.isascii() and "resolved" not in done.stderr, done.stderr
+
+
+def test_broken_files_of_a_run(train, tmp_path):
+    run = tmp_path / "run"
+    assert train().returncode == 0
+    page = ("report", run, "-o", tmp_path / "r.html")
+    for name in ("summary.json", "metrics.jsonl"):
+        good = (run / name).read_bytes()
+        for text in broken_texts(good)[: 3 if name == "metrics.jsonl" else 4]:
+            (run / name).write_bytes(text)
+            assert_one_short_line(trireme(*page), run / name)
+        (run / name).write_bytes(good)
+    index = run / "checkpoints/step_4/index.json"
+    good = index.read_bytes()
+    for text in broken_texts(good):
+        index.write_bytes(text)
+        assert_one_short_line(train("--resume", run, out=run, sets={"train.steps": 6}), index)
+    index.write_bytes(good)
+    (run / "summary.json").unlink()
+    (run / "metrics.jsonl").write_bytes(b"")
+    assert_one_short_line(trireme(*page), run, "no finished step")
+    (run / "metrics.jsonl").unlink()
+    special_files(tmp_path)[0].rename(run / "metrics.jsonl")
+    assert_one_short_line(trireme(*page, timeout=20), run / "metrics.jsonl", "not a regular file")
+
+
+def test_report_does_not_replace_a_device(train, tmp_path):
+    assert train().returncode == 0
+    (tmp_path / "device").symlink_to("/dev/null")
+    assert_refused(trireme("report", tmp_path / "run", "-o", tmp_path / "device"), 2, "device", "not a regular file")
+    assert (tmp_path / "device").is_char_device()
+
+
 # --- the network ----------------------------------------------------------------------------------------------------
 
 
@@ -263,6 +423,13 @@ def test_port_taken(train):
         port = server.getsockname()[1]
         done = train(RANK=0, WORLD_SIZE=2, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
     assert_refused(done, 1, port, "taken", "MASTER_PORT")
+
+
+def test_doctor_is_called_wrongly():
+    assert_refused(trireme("doctor", "--peer", "127.0.0.1:99999"), 2, "--peer 127.0.0.1:99999", "1 to 65535")
+    assert_refused(trireme("doctor", "--peer", "127.0.0.1:ssh"), 2, "1 to 65535")
+    assert_refused(trireme("doctor", "--timeout", "x"), 2, "--timeout")
+    assert_refused(trireme("doctor", "--timeout", "0s"), 2, "--timeout", "above 0")
 
 
 def test_nobody_opens_the_store(train):

@@ -35,16 +35,13 @@ class Descriptor {
   fail(code, path.string(), ": cannot ", doing, ": ", std::strerror(error));
 }
 
-// Opens for reading and leaves its status; folders are refused here because read() and mmap() say so less
-// clearly.
-int open_input(const std::filesystem::path& path, struct stat& status) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail_errno(ErrorCode::input, path, "read");
-  if (::fstat(fd, &status) != 0 || S_ISDIR(status.st_mode)) {
-    ::close(fd);
-    fail(ErrorCode::input, path.string(), ": is a folder, a file is needed");
-  }
-  return fd;
+[[noreturn]] void refuse_special(const std::filesystem::path& path) {
+  fail(ErrorCode::input, path.string(), ": not a regular file (a pipe, socket or device)");
+}
+
+size_t size_of(int fd) {
+  struct stat status {};
+  return ::fstat(fd, &status) == 0 ? static_cast<size_t>(status.st_size) : 0;
 }
 
 std::filesystem::path folder_of(const std::filesystem::path& path) {
@@ -53,11 +50,28 @@ std::filesystem::path folder_of(const std::filesystem::path& path) {
 
 }  // namespace
 
-std::string read_file(const std::filesystem::path& path) {
+int open_to_read(const std::filesystem::path& path) {
+  // Without O_NONBLOCK a pipe without a writer would be waited for here.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0 && errno == ENXIO) refuse_special(path);  // a socket, or a device without a driver
+  if (fd < 0) fail_errno(ErrorCode::input, path, "read");
   struct stat status {};
-  const Descriptor file(open_input(path, status));
+  if (::fstat(fd, &status) == 0 && S_ISREG(status.st_mode)) return fd;
+  ::close(fd);
+  if (S_ISDIR(status.st_mode)) fail(ErrorCode::input, path.string(), ": is a folder, a file is needed");
+  refuse_special(path);
+}
+
+void check_replaceable(const std::filesystem::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))
+    refuse_special(path);
+}
+
+std::string read_file(const std::filesystem::path& path) {
+  const Descriptor file(open_to_read(path));
   std::string content;
-  content.reserve(static_cast<size_t>(status.st_size));
+  content.reserve(size_of(file.get()));
   std::array<char, 65536> chunk;
   while (true) {
     const ssize_t n = ::read(file.get(), chunk.data(), chunk.size());
@@ -71,7 +85,7 @@ std::string read_file(const std::filesystem::path& path) {
 // In the same folder, so that the rename stays within one file system; per thread, so that two writers of one
 // path do not share it.
 FileWriter::FileWriter(std::filesystem::path path)
-    : path_(std::move(path)),
+    : path_((check_replaceable(path), std::move(path))),
       temporary_(folder_of(path_) /
                  cat(".", path_.filename().string(), ".", ::getpid(), ".", ::gettid(), ".tmp")),
       fd_(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
@@ -117,9 +131,8 @@ void sync_path(const std::filesystem::path& path) {
 }
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
-  struct stat status {};
-  const Descriptor file(open_input(path, status));
-  size_ = static_cast<size_t>(status.st_size);
+  const Descriptor file(open_to_read(path));
+  size_ = size_of(file.get());
   if (size_ == 0) return;
   void* map = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
   if (map == MAP_FAILED) fail_errno(ErrorCode::input, path, "map");

@@ -9,12 +9,20 @@
 
 namespace trireme {
 
-// Throws Error(input) naming the file when it is missing, a folder, or unreadable.
+// Opens for reading; the caller owns the descriptor. Error(input) names the file when it is missing,
+// unreadable, a folder, or no regular file: a pipe or device may never give an end, or anything at all.
+int open_to_read(const std::filesystem::path& path);
+
+// Error(input) when something other than a regular file or a folder stands there: a rename would replace the
+// device node or pipe itself. (Over a folder the rename fails.)
+void check_replaceable(const std::filesystem::path& path);
+
+// Whole; errors as open_to_read.
 std::string read_file(const std::filesystem::path& path);
 
 // A file that appears whole or not at all: temporary name, then fsync, rename, fsync of the folder. Failures
 // throw Error(io) naming file and cause ("No space left …"). Without commit() nothing is left, and an old
-// file stands.
+// file stands. Error(input) as check_replaceable.
 class FileWriter {
  public:
   explicit FileWriter(std::filesystem::path path);
@@ -36,7 +44,7 @@ uint64_t content_hash(std::string_view text);
 // fsync a file or folder that others wrote.
 void sync_path(const std::filesystem::path& path);
 
-// A read-only memory map, owned. Empty files map to an empty span.
+// A read-only memory map, owned. Errors as open_to_read. Empty files map to an empty span.
 class MappedFile {
  public:
   explicit MappedFile(const std::filesystem::path& path);

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -83,6 +85,26 @@ TEST_F(Files, MissingFilesAndFoldersAreNamed) {
   expect_error(ErrorCode::input, "is a folder", [&] { read_file(folder_); });
   expect_error(ErrorCode::input, "No such file", [&] { MappedFile map(folder_ / "absent"); });
   expect_error(ErrorCode::input, "is a folder", [&] { MappedFile map(folder_); });
+}
+
+TEST_F(Files, SpecialFilesAreRefusedAtOnce) {
+  ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  fs::create_symlink("/dev/zero", folder_ / "device");
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string socket = (folder_ / "socket").string();
+  ASSERT_LT(socket.size(), sizeof address.sun_path);
+  socket.copy(address.sun_path, socket.size());
+  ASSERT_EQ(::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  for (const char* name : {"pipe", "device", "socket"}) {
+    expect_error(ErrorCode::input, "not a regular file", [&] { read_file(folder_ / name); });
+    expect_error(ErrorCode::input, "not a regular file", [&] { MappedFile map(folder_ / name); });
+    expect_error(ErrorCode::input, "not a regular file", [&] { write_file(folder_ / name, "1"); });
+    EXPECT_FALSE(fs::is_regular_file(folder_ / name));
+  }
+  ::close(fd);
+  EXPECT_EQ(entries(), 3u) << "a temporary file was left";
 }
 
 TEST_F(Files, AFailedWriteLeavesNothingBehind) {

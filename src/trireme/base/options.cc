@@ -249,6 +249,11 @@ void assign(const Option& o, const toml::node& node) {
              o.target);
 }
 
+bool is_whole_number(std::string_view text) {
+  if (text.starts_with('-') || text.starts_with('+')) text.remove_prefix(1);
+  return !text.empty() && text.find_first_not_of("0123456789_") == std::string_view::npos;
+}
+
 bool takes_bare_word(const Option& o) {
   return std::visit(Overload{[](const auto*) { return false; }, [](const std::string*) { return true; },
                              [](const Bytes*) { return true; }, [](const Rate*) { return true; },
@@ -450,6 +455,11 @@ void OptionList::set(std::string_view assignment) {
   try {
     document = toml::parse("value = " + value);
   } catch (const toml::parse_error&) {
+    if (option != options_.end() && is_whole_number(value)) {
+      const auto range = accepts(*option);
+      fail(ErrorCode::usage, reader.label, ": ", option->key, " must be a whole number of 64 bits",
+           range.empty() ? "" : ", " + range);
+    }
     document.insert("value", value);  // a bare word; the key's type decides whether it is one
   }
   if (document.size() != 1) fail(ErrorCode::usage, reader.label, ": one key and one value at a time");

@@ -270,6 +270,8 @@ TEST_F(Options, WrongTypesSayWhatIsWanted) {
   expect_bad_toml("[cargo]\nextras = { a = [1] }",
                   "cargo.extras must be true, false, a number or a string, not an array");
   expect_bad_toml("ship = 3", "ship.toml:1: ship is a section: write [ship] and its keys below");
+  expect_bad_set("ship.rowers=99999999999999999999",
+                 "ship.rowers must be a whole number of 64 bits, 1 or more, at most 200");
   expect_bad_set("ship.rowers=many", "ship.rowers must be a whole number, not a string");
   expect_bad_set("cargo.extras.a=[1]",
                  "cargo.extras.a must be true, false, a number or a string, not an array");

@@ -10,6 +10,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/json_problem.h"
 #include "trireme/base/log.h"
 #include "trireme/spec/json_guard.h"
 
@@ -125,7 +126,7 @@ void StateFile::load() {
     }
     for (const auto& l : in.at("launches")) launches_.push_back(launch_from(l));
   } catch (const json::exception& error) {
-    fail(ErrorCode::input, path_.string(), ": broken (", error.what(),
+    fail(ErrorCode::input, path_.string(), ": broken (", json_problem(error),
          "); restore it, or remove it to start anew (its probes are then paid again)");
   }
   save();

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json_problem.h"
 #include "trireme/base/log.h"
 #include "trireme/graph/pt2_metadata.h"
 #include "trireme/graph/sym_expr.h"
@@ -444,7 +445,7 @@ auto as_input_error(Body body) {
   try {
     return body();
   } catch (const json::exception& e) {
-    fail(ErrorCode::input, "not as torch.export writes it: ", e.what());
+    fail(ErrorCode::input, "not as torch.export writes it: ", json_problem(e));
   }
 }
 

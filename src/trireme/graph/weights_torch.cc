@@ -217,7 +217,7 @@ void set_requires_grad(const spec::Graph& graph, const std::vector<std::string>&
     try {
       patterns.emplace_back(std::regex(text), false);
     } catch (const std::regex_error& e) {
-      fail(ErrorCode::usage, "freeze pattern '", text, "' is not a regular expression: ", e.what());
+      fail(ErrorCode::usage, "model.freeze: '", text, "' is not a regular expression: ", e.what());
     }
   }
   for (auto& p : parameters) {
@@ -232,7 +232,7 @@ void set_requires_grad(const spec::Graph& graph, const std::vector<std::string>&
   }
   for (size_t i = 0; i < patterns.size(); ++i)
     if (!patterns[i].second)
-      fail(ErrorCode::usage, "freeze pattern '", freeze[i], "' matches no parameter of the model");
+      fail(ErrorCode::usage, "model.freeze: '", freeze[i], "' matches no parameter of the model");
 }
 
 }  // namespace

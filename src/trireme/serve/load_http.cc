@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json_problem.h"
 #include "trireme/serve/datatypes.h"
 #include "trireme/serve/infer_json.h"
 #include "trireme/serve/load.h"
@@ -119,7 +120,7 @@ ModelInfo read_metadata(const std::string& text, const LoadOptions& options) {
       info.inputs.push_back(std::move(t));
     }
   } catch (const json::exception& e) {
-    fail(ErrorCode::input, "the metadata of model '", options.model, "' cannot be read: ", e.what());
+    fail(ErrorCode::input, "the metadata of model '", options.model, "' cannot be read: ", json_problem(e));
   }
   for (const auto& [name, shape] : options.shapes) {
     const auto found = std::ranges::find(info.inputs, name, &TensorSpec::name);

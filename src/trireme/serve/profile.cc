@@ -4,6 +4,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/json_problem.h"
 #include "trireme/spec/json_guard.h"
 
 namespace trireme::serve {
@@ -55,7 +56,7 @@ ServingProfile parse_profile(std::string_view text, const std::filesystem::path&
                 json.at("rows_per_s").get<double>()};
     return p;
   } catch (const nlohmann::json::exception& e) {
-    fail(ErrorCode::input, path.string(), ": ", e.what());
+    fail(ErrorCode::input, path.string(), ": ", json_problem(e));
   } catch (const Error& e) {
     fail(e.code(), path.string(), ": ", e.what());
   }

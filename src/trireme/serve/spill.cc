@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json_problem.h"
 #include "trireme/serve/infer_json.h"
 #include "trireme/spec/json_guard.h"
 
@@ -95,7 +96,7 @@ std::string lambda_reply(const std::string& text) {
       spill_failed(cat("status ", reply.at("statusCode").get<int>()));
     return reply.at("body").get<std::string>();
   } catch (const json::exception& e) {
-    spill_failed(cat("the function's reply cannot be read: ", e.what()));
+    spill_failed(cat("the function's reply cannot be read: ", json_problem(e)));
   } catch (const Error& e) {
     spill_failed(cat("the function's reply cannot be read: ", e.what()));
   }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json_problem.h"
 #include "trireme/spec/graph.h"
 #include "trireme/spec/json_guard.h"
 
@@ -396,7 +397,7 @@ Graph graph_from_json(std::string_view text) {
     check_json_depth(text);
     return read_graph(json::parse(text));
   } catch (const json::exception& e) {
-    fail(ErrorCode::input, "graph: ", e.what());
+    fail(ErrorCode::input, "graph: ", json_problem(e));
   } catch (const Error& e) {
     fail(e.code(), "graph: ", e.what());
   }

@@ -9,6 +9,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/json_problem.h"
 #include "trireme/stats/bits.h"
 
 namespace trireme::stats {
@@ -52,7 +53,7 @@ CodeBook parse_header(const std::string& text, const std::string& path) {
     book.validate();
     return book;
   } catch (const nlohmann::json::exception& e) {
-    fail(ErrorCode::input, path, ": broken header: ", e.what());
+    fail(ErrorCode::input, path, ": broken header: ", json_problem(e));
   }
 }
 
@@ -77,6 +78,7 @@ struct BitsWriter::File {
 
 BitsWriter::BitsWriter(std::filesystem::path path, const CodeBook& book) : file_(std::make_unique<File>()) {
   book.validate();
+  check_replaceable(path);
   file_->partial = path.string() + ".partial";
   file_->path = std::move(path);
   file_->book = book;
@@ -150,8 +152,8 @@ struct BitsReader::File {
 
 BitsReader::BitsReader(std::filesystem::path path) : file_(std::make_unique<File>()) {
   file_->path = path.string();
-  file_->in = std::fopen(path.c_str(), "rb");
-  if (file_->in == nullptr) fail(ErrorCode::input, "cannot read ", file_->path, ": ", std::strerror(errno));
+  file_->in = ::fdopen(open_to_read(path), "rb");
+  TRIREME_CHECK(file_->in != nullptr);
   char magic[sizeof kMagic];
   if (std::fread(magic, 1, sizeof magic, file_->in) != sizeof magic ||
       std::memcmp(magic, kMagic, sizeof magic) != 0)

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json_problem.h"
 #include "trireme/spec/json_guard.h"
 
 namespace trireme::tensor {
@@ -111,7 +112,7 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(path
     }
     check_tiling(std::move(placed), data.size());
   } catch (const json::exception& e) {
-    fail(ErrorCode::input, path.string(), ": broken header: ", e.what());
+    fail(ErrorCode::input, path.string(), ": broken header: ", json_problem(e));
   } catch (const Error& e) {
     fail(e.code(), path.string(), ": ", e.what());
   }

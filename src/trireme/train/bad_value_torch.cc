@@ -55,6 +55,18 @@ std::optional<std::string> bad_parameter(const std::vector<graph::Parameter>& al
   return {};
 }
 
+std::optional<std::string> bad_sample(const Dataset& dataset, std::span<const int64_t> ids) {
+  const auto batch = dataset.batch(ids);
+  for (size_t i = 0; i < batch.size(); ++i) {
+    if (inspect(batch[i]) == Bad::none) continue;
+    for (size_t row = 0; row < ids.size(); ++row) {
+      const Bad bad = inspect(batch[i][static_cast<int64_t>(row)]);
+      if (bad != Bad::none) return cat(dataset.place(i, ids[row]), " holds ", describe(bad));
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string bad_value(const at::Tensor& tensor) {
@@ -62,15 +74,12 @@ std::string bad_value(const at::Tensor& tensor) {
   return bad == Bad::none ? "" : describe(bad);
 }
 
-std::string first_bad_tensor(graph::Executor& executor, const std::vector<c10::IValue>& inputs,
-                             uint64_t seed) {
+BadTensor first_bad_tensor(graph::Executor& executor, const Dataset& dataset, std::span<const int64_t> ids,
+                           const std::vector<c10::IValue>& inputs, uint64_t seed) {
   const at::NoGradGuard no_grad;
-  if (const auto found = bad_parameter(executor.parameters(), "parameter")) return *found;
-  if (const auto found = bad_parameter(executor.buffers(), "buffer")) return *found;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const Bad bad = inspect({inputs[i]});
-    if (bad != Bad::none) return cat("input ", i, " of the graph holds ", describe(bad));
-  }
+  if (const auto found = bad_parameter(executor.parameters(), "parameter")) return {*found};
+  if (const auto found = bad_parameter(executor.buffers(), "buffer")) return {*found};
+  if (const auto found = bad_sample(dataset, ids)) return {*found, true};
   std::string first, first_mask;
   executor.observe([&](const spec::Node& node, const std::vector<c10::IValue>& outputs) {
     if (!first.empty()) return;
@@ -81,8 +90,31 @@ std::string first_bad_tensor(graph::Executor& executor, const std::vector<c10::I
   at::manual_seed(seed);
   executor.run(inputs, graph::Mode::train);
   executor.observe({});
-  if (!first.empty()) return first;
-  return first_mask.empty() ? "no tensor of the forward holds a bad value when it is run again" : first_mask;
+  if (!first.empty()) return {first};
+  if (!first_mask.empty()) return {first_mask};
+  return {"no tensor of the forward holds a bad value when it is run again"};
+}
+
+std::string largest_integers(const Dataset& dataset, std::span<const int64_t> ids) {
+  const auto batch = dataset.batch(ids);
+  std::vector<std::string> found;  // windows and their next tokens often say the same
+  const auto add = [&](size_t input, int64_t row, int64_t value, std::string_view which) {
+    const auto text = cat(dataset.place(input, ids[static_cast<size_t>(row)]), " holds ", value, ", the ",
+                          which, " of this batch");
+    if (std::find(found.begin(), found.end(), text) == found.end()) found.push_back(text);
+  };
+  for (size_t i = 0; i < batch.size(); ++i) {
+    if (!at::isIntegralType(batch[i].scalar_type(), false) || batch[i].numel() == 0) continue;
+    const at::Tensor values = batch[i].to(at::kLong).contiguous();
+    const std::span all(values.const_data_ptr<int64_t>(), static_cast<size_t>(values.numel()));
+    const int64_t row_size = values.numel() / values.size(0);
+    const auto [least, most] = std::minmax_element(all.begin(), all.end());
+    add(i, (most - all.begin()) / row_size, *most, "largest");
+    if (*least < 0) add(i, (least - all.begin()) / row_size, *least, "smallest");
+  }
+  std::string text;
+  for (const auto& one : found) text += (text.empty() ? "" : "; ") + one;
+  return text;
 }
 
 }  // namespace trireme::train

@@ -8,6 +8,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/json_problem.h"
 #include "trireme/spec/json_guard.h"
 #include "trireme/tensor/adaptor_torch.h"
 #include "trireme/tensor/safetensors.h"
@@ -110,7 +111,7 @@ json read_index(const fs::path& path) {
     spec::check_json_depth(text);  // parts of it are printed again, which recurses
     return json::parse(text);
   } catch (const std::exception& e) {
-    fail(ErrorCode::input, path.string(), ": broken: ", e.what());
+    fail(ErrorCode::input, path.string(), ": broken: ", json_problem(e));
   }
 }
 
@@ -156,7 +157,7 @@ Checkpoint load_checkpoint(const fs::path& step_folder) {
       c.codec = read_checked(step_folder / kCodec, index.at("files").at(kCodec));
     return c;
   } catch (const json::exception& e) {
-    fail(ErrorCode::input, path.string(), ": broken: ", e.what());
+    fail(ErrorCode::input, path.string(), ": broken: ", json_problem(e));
   }
 }
 

@@ -200,4 +200,27 @@ void Config::check(const codec::CodecSet& codecs) const {
   choose_sync(*this, codecs);
 }
 
+std::vector<std::string> Config::without_effect(int world) const {
+  const Config unset;
+  std::vector<std::string> found;
+  const auto look = [&](bool idle, std::string_view key, const auto& value, const auto& default_value,
+                        const std::string& why) {
+    if (idle && !(value == default_value)) found.push_back(cat(key, " has no effect with ", why));
+  };
+  const std::string kind = cat("optim.kind = \"", optim.kind, "\"");
+  look(optim.kind == "sgd", "optim.betas", optim.betas, unset.optim.betas, kind);
+  look(optim.kind == "sgd", "optim.eps", optim.eps, unset.optim.eps, kind);
+  look(optim.schedule == "constant", "optim.final_lr_share", optim.final_lr_share, unset.optim.final_lr_share,
+       "optim.schedule = \"constant\"");
+  const std::string files = cat("data.kind = \"", data.kind, "\"");
+  const bool windows = data.kind == "bytes" || data.kind == "tokens";
+  look(!windows, "data.context", data.context, unset.data.context, files);
+  look(data.kind != "tokens", "data.dtype", data.dtype, unset.data.dtype, files);
+  const bool alone = world == 1;
+  look(alone, "transport.secret_file", transport.secret_file, unset.transport.secret_file, "one process");
+  look(alone, "transport.interface", transport.interface_name, unset.transport.interface_name, "one process");
+  look(alone, "transport.connections", transport.connections, unset.transport.connections, "one process");
+  return found;
+}
+
 }  // namespace trireme::train

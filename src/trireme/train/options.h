@@ -103,6 +103,8 @@ struct Config {
   // Cross-field checks; Error(usage) naming the key. Keys of parts that are not built are refused by the
   // option list itself. The codec names are those of the program's set.
   void check(const codec::CodecSet& codecs) const;
+  // Keys that were changed but mean nothing with the others or on so many ranks, one sentence each.
+  std::vector<std::string> without_effect(int world) const;
 };
 
 }  // namespace trireme::train

@@ -7,7 +7,10 @@
 
 namespace trireme::train {
 namespace {
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 codec::CodecSet codecs() {
   return codec::built_in_codecs();
@@ -45,6 +48,24 @@ TEST(Config, GraphAndDataAreEnough) {
   EXPECT_EQ(config.model.graph, "m.pt2");
   EXPECT_EQ(config.optim.kind, "sgd");
   EXPECT_EQ(config.sync.codec, "none");
+}
+
+TEST(Config, ChangedKeysWithoutEffectAreNamed) {
+  const auto idle = [](const std::string& more, int world) {
+    return parse(kMinimal + more).without_effect(world);
+  };
+  EXPECT_THAT(idle("", 1), IsEmpty());
+  EXPECT_THAT(idle("[optim]\nbetas = [0.9, 0.999]\n", 1), IsEmpty())
+      << "the default, as a run's config.toml has it";
+  EXPECT_THAT(idle("[optim]\nbetas = [0.8, 0.9]\neps = 1e-3\nfinal_lr_share = 0.5\n", 1),
+              ElementsAre(HasSubstr("optim.betas has no effect with optim.kind = \"sgd\""),
+                          HasSubstr("optim.eps"), HasSubstr("optim.final_lr_share")));
+  EXPECT_THAT(idle("[optim]\nkind = 'adam'\nbetas = [0.8, 0.9]\n", 1), IsEmpty());
+  EXPECT_THAT(idle("context = 9\ndtype = 'uint32'\n", 1), ElementsAre(HasSubstr("data.dtype")));
+  EXPECT_THAT(idle("context = 9\nkind = 'safetensors'\n", 1), ElementsAre(HasSubstr("data.context")));
+  const std::string network = "[transport]\nsecret_file = 's'\ninterface = 'eth0'\nconnections = 3\n";
+  EXPECT_THAT(idle(network, 1), SizeIs(3));
+  EXPECT_THAT(idle(network, 2), IsEmpty());
 }
 
 TEST(Config, EveryPublicKeyIsRead) {

@@ -50,6 +50,8 @@ Run read_run(const std::filesystem::path& folder) {
   run.rows = read_metrics(folder / "metrics.jsonl");
   if (std::filesystem::exists(folder / "summary.json")) run.summary = read_summary(folder / "summary.json");
   if (std::filesystem::exists(folder / "config.toml")) run.config = read_file(folder / "config.toml");
+  if (run.rows.empty() && !run.summary)
+    fail(ErrorCode::input, folder.string(), ": has no finished step yet; report the run once it has");
   for (const auto& row : run.rows) run.seconds += row.step_s;
   return run;
 }

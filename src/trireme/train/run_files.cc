@@ -12,6 +12,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/folder_lock.h"
+#include "trireme/base/json_problem.h"
 
 namespace trireme::train {
 namespace {
@@ -63,7 +64,7 @@ std::vector<StepMetrics> parse_metrics(std::string_view text, const std::filesys
       rows.push_back(metrics_of(Json::parse(line)));
     } catch (const nlohmann::json::exception& error) {
       fail(ErrorCode::input, file.string(), ":", line_number,
-           ": not a row of training metrics: ", error.what());
+           ": not a row of training metrics: ", json_problem(error));
     }
   }
   return rows;
@@ -162,7 +163,7 @@ Summary read_summary(const std::filesystem::path& file) {
     s.peak_rss_bytes = object.at("peak_rss_bytes").get<int64_t>();
     return s;
   } catch (const nlohmann::json::exception& error) {
-    fail(ErrorCode::input, file.string(), ": not a run's summary: ", error.what());
+    fail(ErrorCode::input, file.string(), ": not a run's summary: ", json_problem(error));
   }
 }
 

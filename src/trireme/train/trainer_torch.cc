@@ -51,9 +51,6 @@ namespace {
 namespace fs = std::filesystem;
 using Inputs = std::vector<c10::IValue>;
 
-constexpr const char* kDivergedAdvice =
-    "; lower optim.lr or set train.clip_norm, the last checkpoint is intact";
-
 // Seconds since construction or the last lap.
 class Stopwatch {
  public:
@@ -112,17 +109,20 @@ class Trainer {
   void open_files();
 
   StepMetrics train_step(int64_t step);
+  at::Tensor forward(const Dataset& dataset, std::span<const int64_t> ids, const Inputs& batch,
+                     graph::Mode mode);
   at::Tensor forward_backward(int64_t step, int64_t micro, StepMetrics& metrics);
   double local_loss(int64_t step, const std::vector<at::Tensor>& losses);
   void apply_gradients(double lr_factor, StepMetrics& metrics);
   [[noreturn]] void fail_diverged(int64_t step);
+  std::string advice_if_diverged(int64_t step, bool updated) const;
   std::optional<double> evaluate(int64_t step);
   void save(int64_t step, bool last);
   Checkpoint checkpoint(int64_t step, std::map<std::string, at::Tensor> codec_state) const;
   Summary summary(int64_t steps) const;
 
   Inputs inputs(const Dataset& dataset, std::span<const int64_t> ids) const;
-  Inputs training_inputs(int64_t micro) const;
+  std::vector<int64_t> training_ids(int64_t micro) const;
   uint64_t random_seed(int64_t step, int64_t micro) const;
   void share_buffers();
   std::vector<uint32_t> parameter_versions() const;
@@ -191,7 +191,8 @@ Trainer::Trainer(const Config& config, const RankContext& context)
   global_batch_ = config.train.batch_per_rank * context.world;
   if (const int64_t samples = datasets_.training->samples(); samples < global_batch_) {
     fail(ErrorCode::usage, "train.batch_per_rank = ", config.train.batch_per_rank, " on ", context.world,
-         " ranks: the training data has only ", samples, " samples");
+         " ranks: the training data has only ", samples,
+         " samples; lower it, start fewer ranks, or give more data");
   }
   if (datasets_.evaluation && datasets_.evaluation->samples() < batch_range_.minimum) {
     fail(ErrorCode::usage, "evaluation has ", datasets_.evaluation->samples(),
@@ -369,13 +370,12 @@ Inputs Trainer::inputs(const Dataset& dataset, std::span<const int64_t> ids) con
   return values;
 }
 
-Inputs Trainer::training_inputs(int64_t micro) const {
+std::vector<int64_t> Trainer::training_ids(int64_t micro) const {
   const Order order{.samples = datasets_.training->samples(),
                     .shuffle = config_.data.shuffle,
                     .seed = static_cast<uint64_t>(config_.train.seed)};
   const int64_t position = samples_ + micro * global_batch_;
-  return inputs(*datasets_.training,
-                rank_samples(order, position, global_batch_, context_.rank, context_.world));
+  return rank_samples(order, position, global_batch_, context_.rank, context_.world);
 }
 
 // Dropout's numbers depend on where they are used alone: a resumed run draws the same ones.
@@ -404,15 +404,31 @@ void Trainer::check_unchanged(const std::vector<uint32_t>& versions) const {
   }
 }
 
+// An operator finds an index out of range (a label, a token id), but it is the data that holds it.
+at::Tensor Trainer::forward(const Dataset& dataset, std::span<const int64_t> ids, const Inputs& batch,
+                            graph::Mode mode) {
+  try {
+    return executor_->run(batch, mode).at(loss_position_).toTensor();
+  } catch (const Error& e) {
+    const std::string what = e.what();
+    const bool index =
+        what.find("out of range") != std::string::npos || what.find("out of bounds") != std::string::npos;
+    const std::string data = e.code() == ErrorCode::input && index ? largest_integers(dataset, ids) : "";
+    if (data.empty()) throw;
+    fail(ErrorCode::input, data, ": the graph does not take that; ", what);
+  }
+}
+
 at::Tensor Trainer::forward_backward(int64_t step, int64_t micro, StepMetrics& metrics) {
-  const Inputs batch = training_inputs(micro);
+  const std::vector<int64_t> ids = training_ids(micro);
+  const Inputs batch = inputs(*datasets_.training, ids);
   at::manual_seed(random_seed(step, micro));
   Stopwatch watch;
   at::Tensor loss;
   const auto versions = parameter_versions();
   {
     const Span span(&tracer_, "main", "forward");
-    loss = executor_->run(batch, graph::Mode::train).at(loss_position_).toTensor();
+    loss = forward(*datasets_.training, ids, batch, graph::Mode::train);
   }
   metrics.forward_s += watch.lap();
   check_unchanged(versions);
@@ -437,8 +453,11 @@ double Trainer::local_loss(int64_t step, const std::vector<at::Tensor>& losses) 
     sum += loss;
     if (std::isfinite(loss) || !bad_tensor_.empty()) continue;
     const auto m = static_cast<int64_t>(micro);
-    bad_tensor_ = cat("loss ", std::isnan(loss) ? "NaN" : "Inf", "; ",
-                      first_bad_tensor(*executor_, training_inputs(m), random_seed(step, m)));
+    const std::vector<int64_t> ids = training_ids(m);
+    const BadTensor bad = first_bad_tensor(*executor_, *datasets_.training, ids,
+                                           inputs(*datasets_.training, ids), random_seed(step, m));
+    bad_tensor_ = cat("loss ", std::isnan(loss) ? "NaN" : "Inf", "; ", bad.what,
+                      bad.in_data ? "; mend the data" : advice_if_diverged(step, step > 1));
   }
   return sum / static_cast<double>(losses.size());
 }
@@ -516,8 +535,18 @@ void Trainer::fail_diverged(int64_t step) {
     rank = static_cast<int>(std::find(bad.begin(), bad.end(), 1U) - bad.begin()) % group_->size();
     where = broadcast_text(*group_, bad_tensor_, rank);
   }
-  if (where.empty()) where = "the mean of the ranks' losses overflows";
-  fail(ErrorCode::diverged, "step ", step, ", rank ", rank, ": ", where, kDivergedAdvice);
+  if (where.empty())
+    where = cat("the mean of the ranks' losses overflows", advice_if_diverged(step, step > 1));
+  fail(ErrorCode::diverged, "step ", step, ", rank ", rank, ": ", where);
+}
+
+// Before the first update no setting of the optimizer has had a say, and a checkpoint there is only once one
+// was due.
+std::string Trainer::advice_if_diverged(int64_t step, bool updated) const {
+  const int64_t every = config_.train.checkpoint_every;
+  const bool saved = done_steps_ > 0 || (every > 0 && (step - 1) / every > 0);
+  return cat(updated ? "; lower optim.lr or set train.clip_norm" : "",
+             saved ? "; the last checkpoint is intact" : "");
 }
 
 std::optional<double> Trainer::evaluate(int64_t step) {
@@ -531,8 +560,9 @@ std::optional<double> Trainer::evaluate(int64_t step) {
     const auto count = static_cast<int64_t>(ids.size());
     if (count < batch_range_.minimum) break;  // the graph does not take the short last batch
     std::iota(ids.begin(), ids.end(), begin);
-    const auto outputs = executor_->run(inputs(*datasets_.evaluation, ids), graph::Mode::evaluate);
-    sum += outputs.at(loss_position_).toTensor().item().toDouble() * static_cast<double>(count);
+    const Dataset& dataset = *datasets_.evaluation;
+    const at::Tensor loss = forward(dataset, ids, inputs(dataset, ids), graph::Mode::evaluate);
+    sum += loss.item().toDouble() * static_cast<double>(count);
     counted += static_cast<double>(count);
   }
   double all_sum = 0, all_counted = 0;
@@ -553,7 +583,7 @@ void Trainer::save(int64_t step, bool last) {
   for (const NamedParameter& p : trained_) {
     if (const std::string bad = bad_value(p.tensor); !bad.empty()) {
       fail(ErrorCode::diverged, "step ", step, ", rank ", context_.rank, ": parameter ", p.name, " holds ",
-           bad, " after the update", kDivergedAdvice);
+           bad, " after the update", advice_if_diverged(step, true));
     }
   }
   share_buffers();

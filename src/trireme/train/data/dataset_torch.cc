@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <utility>
@@ -83,7 +84,7 @@ at::Tensor empty(int64_t batch, const spec::Shape& sample, spec::Dtype dtype) {
 template <typename Token>
 class Windows : public Dataset {
  public:
-  Windows(const std::string& path, int64_t context) : file_(path), context_(context) {
+  Windows(const std::string& path, int64_t context) : path_(path), file_(path), context_(context) {
     if (file_.bytes().size() % sizeof(Token) != 0)
       fail(ErrorCode::input, path, ": ", file_.bytes().size(), " bytes are no whole number of ",
            sizeof(Token), "-byte tokens (data.dtype)");
@@ -105,12 +106,14 @@ class Windows : public Dataset {
     }
     return {windows, next};
   }
+  std::string place(size_t, int64_t id) const override { return cat(path_, ", sample ", id); }
 
  private:
   void widen(int64_t begin, int64_t* out) const {
     const auto* tokens = reinterpret_cast<const Token*>(file_.bytes().data()) + begin;
     std::copy(tokens, tokens + context_, out);
   }
+  std::string path_;
   FileBytes file_;
   int64_t context_;
   int64_t samples_ = 0;
@@ -119,7 +122,8 @@ class Windows : public Dataset {
 // float32 images / 255 [B, 1, H, W] and int64 labels [B].
 class Images : public Dataset {
  public:
-  Images(const std::string& images, const std::string& labels) : images_(images), labels_(labels) {
+  Images(const std::string& images, const std::string& labels)
+      : paths_{images, labels}, images_(images), labels_(labels) {
     if (images_.shape().size() != 3)
       fail(ErrorCode::input, images, ": images have 3 dimensions [N, H, W], this file has ",
            spec::to_text(images_.shape()));
@@ -147,15 +151,19 @@ class Images : public Dataset {
     }
     return {images, labels};
   }
+  std::string place(size_t input, int64_t id) const override {
+    return cat(paths_.at(input), ", sample ", id);
+  }
 
  private:
+  std::array<std::string, 2> paths_;
   IdxFile images_, labels_;
 };
 
 // Rows of tensors that a safetensors file names as the graph names its inputs.
 class Tensors : public Dataset {
  public:
-  Tensors(const std::string& path, const std::vector<UserInput>& inputs) : file_(path) {
+  Tensors(const std::string& path, const std::vector<UserInput>& inputs) : path_(path), file_(path) {
     for (const auto& input : inputs) columns_.push_back(open_column(path, input));
     if (columns_.empty())
       fail(ErrorCode::input, path, ": the graph takes no inputs, so there is nothing to read");
@@ -175,9 +183,13 @@ class Tensors : public Dataset {
     }
     return tensors;
   }
+  std::string place(size_t input, int64_t id) const override {
+    return cat(path_, ": tensor '", columns_.at(input).name, "', sample ", id);
+  }
 
  private:
   struct Column {
+    std::string name;
     spec::Dtype dtype = spec::Dtype::f32;
     spec::Shape sample;
     int64_t samples = 0;
@@ -197,7 +209,8 @@ class Tensors : public Dataset {
     if (entry.shape.empty())
       fail(ErrorCode::input, path, ": tensor '", input.name,
            "' is a scalar; its first dimension must count samples");
-    Column column{entry.dtype, {entry.shape.begin() + 1, entry.shape.end()}, entry.shape[0], 0, entry.bytes};
+    Column column{input.name,     entry.dtype, {entry.shape.begin() + 1, entry.shape.end()},
+                  entry.shape[0], 0,           entry.bytes};
     column.row_bytes = static_cast<size_t>(spec::count(column.sample)) * spec::size_of(entry.dtype);
     check_input(input, column.dtype, column.sample, cat(path, ": tensor '", input.name, "'"));
     if (!columns_.empty() && column.samples != samples())
@@ -205,6 +218,7 @@ class Tensors : public Dataset {
            " samples, those before have ", samples());
     return column;
   }
+  std::string path_;
   tensor::SafetensorsFile file_;
   std::vector<Column> columns_;
 };
@@ -220,6 +234,7 @@ class Range : public Dataset {
     for (int64_t& id : shifted) id += begin_;
     return whole_->batch(shifted);
   }
+  std::string place(size_t input, int64_t id) const override { return whole_->place(input, id + begin_); }
 
  private:
   std::shared_ptr<const Dataset> whole_;

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "trireme/spec/graph.h"
@@ -17,6 +18,8 @@ class Dataset {
   virtual int64_t samples() const = 0;
   // One tensor per user input, first dimension = ids.size(). Thread-safe.
   virtual std::vector<at::Tensor> batch(std::span<const int64_t> ids) const = 0;
+  // Where the graph's input of that number has this sample from, for messages: "book.bin, sample 12".
+  virtual std::string place(size_t input, int64_t id) const = 0;
 };
 
 struct Datasets {
