@@ -152,7 +152,7 @@ def _check_loss(program):
 
 
 def _target(path):
-    """Where the graph goes, before the work is done: a new file or one that may be replaced, in a folder that exists."""
+    """Checks, before the work is done, where the graph goes: a file, new or old, in a folder that exists."""
     if not os.fspath(path):
         raise ExportError("the output path is empty: name a file, e.g. model.pt2")
     named_as_folder = os.fspath(path).endswith("/")

@@ -289,8 +289,8 @@ def test_index_out_of_range_is_the_data_s(train, classes, tmp_path, where, value
     assert_refused(train(sets=sets), 2, tmp_path / "d.safetensors", *parts)
 
 
-@pytest.mark.parametrize("sample, told, advice", [(2, "step 1, rank 0: loss NaN", 0), (6, "step 2, rank 0: loss NaN", 1)])
-def test_not_a_number_in_the_data(train, classes, tmp_path, sample, told, advice):
+@pytest.mark.parametrize("sample, told", [(2, "step 1, rank 0: loss NaN"), (6, "step 2, rank 0: loss NaN")])
+def test_not_a_number_in_the_data(train, classes, tmp_path, sample, told):
     import torch
 
     tensors = {"x": torch.rand(8, 4), "token": torch.arange(8), "label": torch.arange(8) % 3}
@@ -311,7 +311,8 @@ def test_divergence_gives_only_advice_that_helps(train, export):
             self.weight = torch.nn.Parameter(torch.ones(1))
 
         def forward(self, tokens, targets):
-            return (self.weight.sum() - 1 - targets.float().mean().abs() * 0 + tokens.float().mean() * 0).sqrt().log().sum()
+            nothing = (tokens + targets).float().mean() * 0
+            return (self.weight.sum() - 1 + nothing).log()
 
     window = torch.zeros(2, 16, dtype=torch.int64)
     line = train(sets={"model.graph": export(Root(), (window, window), "root")}).stderr.splitlines()[-1]
