@@ -43,6 +43,7 @@ bench-ddp: build
 bench-serve: build
 	@bench/scenario/serve/rivals/setup.sh
 	@$(PY) bench/scenario/serve/bench_serve.py
+
 bench-search: build
 	@$(PY) -m pip install -q --no-deps --target bench/out/botorch -r bench/scenario/search/requirements.txt
 	@PYTHONPATH=bench/out/botorch $(PY) bench/scenario/search/bench_search.py

@@ -9,6 +9,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 
 #include "commands.h"
 #include "trireme/base/error.h"
@@ -123,6 +124,16 @@ Dense read_samples(const Arguments& a, CodeBook& book) {
   return std::move(table.values);
 }
 
+// The first column whose values are all the same.
+std::optional<size_t> constant_column(const Dense& table) {
+  for (size_t j = 0; j < table.cols; ++j) {
+    size_t i = 1;
+    while (i < table.rows && table(i, j) == table(0, j)) ++i;
+    if (i >= table.rows) return j;
+  }
+  return std::nullopt;
+}
+
 // Calls use(block) for the bits of all inputs: bits files as they are, one table quantised in blocks of rows.
 template <typename Start, typename Use>
 void for_bits(const Arguments& a, Problem problem, CodeBook book, Start start, Use use) {
@@ -141,6 +152,9 @@ void for_bits(const Arguments& a, Problem problem, CodeBook book, Start start, U
     return;
   }
   const Dense table = read_samples(a, book);
+  if (const auto j = constant_column(table); j && problem == Problem::covariance)
+    log::warning(cat(a.inputs[0], ": column ", *j,
+                     " is constant: its variance is 0 and what is estimated of it is noise"));
   set_ranges(a, table, problem, book);
   start(book);
   std::unique_ptr<BitsWriter> writer;
@@ -337,22 +351,14 @@ int run_covariance(const Arguments& a) {
   return finish(a, std::move(answer), "covariance", definite(a, estimate));
 }
 
-void refuse_constant(const Dense& table, const std::string& path) {
-  for (size_t j = 0; j < table.cols; ++j) {
-    size_t i = 1;
-    while (i < table.rows && table(i, j) == table(0, j)) ++i;
-    if (i >= table.rows && table.rows > 1)
-      fail(ErrorCode::input, path, ": column ", j,
-           " is constant: centred data has nothing in it; drop the column");
-  }
-}
-
 int run_regression(const Arguments& a) {
   if (a.inputs.size() != 1) fail(ErrorCode::usage, "regression takes one table X and --y");
   Dense x = read_real(a.inputs[0]), y = read_real(a.y);
   if (y.cols != 1) fail(ErrorCode::input, a.y, ": ", y.cols, " columns; the responses are one");
   if (x.rows != y.rows) fail(ErrorCode::input, a.inputs[0], " has ", x.rows, " rows, ", a.y, " has ", y.rows);
-  refuse_constant(x, a.inputs[0]);
+  if (const auto j = constant_column(x); j && x.rows > 1)
+    fail(ErrorCode::input, a.inputs[0], ": column ", *j,
+         " is constant: centred data has nothing in it; drop the column");
   if (!a.centred) subtract_means(x), subtract_means(y);
   CodeBook y_book, x_book = book_for(a.method, 2);
   y_book.scheme = Scheme::one_bit;

@@ -102,6 +102,11 @@ Shrink shrink_of(const std::string& text) {
   fail(ErrorCode::usage, "unknown threshold \"", text, "\": one of hard, soft");
 }
 
+size_t checked(size_t index, size_t count, const char* what) {
+  if (index >= count) throw py::index_error(cat(what, " ", index, " of ", count));
+  return index;
+}
+
 // Empty: the fastest. For benches, that compare them.
 const Kernels& kernel_of(const std::string& name) {
   if (name.empty()) return kernels();
@@ -128,7 +133,14 @@ void translate(const Error& e) {
 using release = py::call_guard<py::gil_scoped_release>;
 
 void bind_bits(py::module_& m) {
-  py::class_<CodeBook>(m, "CodeBook")
+  py::class_<CodeBook>(
+      m, "CodeBook",
+      R"(What one needs to read dithered codes: CodeBook(scheme, bits, range, truncation=[], centre=[], step=0, complex=False).
+
+scheme: "one_bit" (sign(x + U), U uniform on +-range), "two_dither" (two of them), "triangular" (U1 + U2; `bits` of 2 or
+more) or "multi_bit" (U; stochastic rounding). range, truncation (clipping before the dither, at most the range) and centre
+(subtracted first) hold a number for each column. A code c of L = 2^bits levels stands for centre + step / 2 (2 c - (L - 1));
+step 0 is the least that holds the range. arXiv 2202.13157, 2308.16059.)")
       .def(
           py::init([](const std::string& scheme, unsigned bits, std::vector<double> range,
                       std::vector<double> truncation, std::vector<double> centre, double step, bool complex) {
@@ -144,28 +156,40 @@ void bind_bits(py::module_& m) {
       .def_readonly("range", &CodeBook::range)
       .def_readonly("centre", &CodeBook::centre)
       .def_readonly("complex", &CodeBook::complex)
-      .def("step_of", &CodeBook::step_of)
-      .def("privacy_epsilon", &privacy_epsilon)
+      .def("step_of",
+           [](const CodeBook& b, size_t j) { return b.step_of(checked(j, b.columns(), "column")); })
+      .def("privacy_epsilon",
+           [](const CodeBook& b, size_t j) { return privacy_epsilon(b, checked(j, b.columns(), "column")); })
       .def("__eq__", [](const CodeBook& a, const CodeBook& b) { return a == b; })
       .def(py::pickle([](const CodeBook& b) { return state_of(b); },
                       [](const py::tuple& t) { return book_of(t); }));
-  py::class_<BitMatrix>(m, "Bits")
+  py::class_<BitMatrix>(m, "Bits",
+                        "Codes of n rows and d columns as packed bit planes: what quantise returns.")
       .def_property_readonly("rows", &BitMatrix::rows)
       .def_property_readonly("book", &BitMatrix::book)
       .def_property_readonly("nbytes", &BitMatrix::payload_bytes)
       .def_property_readonly("has_mask", &BitMatrix::has_mask)
-      .def("slice", &BitMatrix::slice, py::arg("first"), py::arg("count"))
+      .def(
+          "slice",
+          [](const BitMatrix& b, size_t first, size_t count) {
+            if (first > b.rows() || count > b.rows() - first)
+              throw py::index_error(cat("rows ", first, " to ", first, " + ", count, " of ", b.rows()));
+            return b.slice(first, count);
+          },
+          py::arg("first"), py::arg("count"), "Rows first to first + count as bits of their own.")
       .def("__eq__", [](const BitMatrix& a, const BitMatrix& b) { return a == b; })
       .def(
           "decode",
           [](const BitMatrix& b, unsigned dither) {
+            checked(dither, b.book().scheme == Scheme::two_dither ? 2 : 1, "dither");
             Dense out(b.rows(), b.columns());
             for (size_t i = 0; i < b.rows(); ++i)
               for (size_t j = 0; j < b.columns(); ++j)
                 out(i, j) = b.book().centre_of(j) + b.value(i, j, dither);
             return array_of(std::move(out));
           },
-          py::arg("dither") = 0);
+          py::arg("dither") = 0,
+          "The (n, d) values that the codes stand for; dither 0 or 1 picks one of two_dither's.");
   m.def(
       "quantise",
       [](const py::array& x, const CodeBook& book, uint64_t seed, uint32_t stream, uint64_t first_row,
@@ -197,7 +221,12 @@ void bind_bits(py::module_& m) {
     for (const BitMatrix* b : blocks) writer.append(*b);
     writer.close();
   });
-  py::class_<BitsReader>(m, "BitsReader")
+  py::class_<BitsReader>(m, "BitsReader", R"(Reads a bits file (docs/reference/bits.md) block by block:
+
+    for block in BitsReader("x.bits"):
+        counts.add(block)
+
+`book` is the CodeBook of all blocks. A file that is cut short or changed raises ValueError that names the block.)")
       .def(py::init<std::string>())
       .def_property_readonly("book", &BitsReader::book)
       .def("__iter__", [](py::object self) { return self; })
@@ -213,7 +242,8 @@ void bind_counts(py::module_& m) {
       .def(py::init<CodeBook>())
       .def("add", &MeanCounts::add)
       .def("merge", &MeanCounts::merge)
-      .def("rows", &MeanCounts::rows)
+      .def("rows",
+           [](const MeanCounts& c, size_t j) { return c.rows(checked(j, c.book().columns(), "column")); })
       .def("mean", [](const MeanCounts& c) { return array_of(c.mean()); })
       .def("standard_errors", [](const MeanCounts& c) { return array_of(c.standard_errors()); })
       .def("__eq__", [](const MeanCounts& a, const MeanCounts& b) { return a == b; })

@@ -13,7 +13,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from trireme.stats import DitheredCovariance, OneBitLasso, OneBitMatrixCompletion, OneBitMean, _stats, arcsine_covariance
+from trireme.stats import (CodeBook, DitheredCovariance, OneBitLasso, OneBitMatrixCompletion, OneBitMean, _stats, arcsine_covariance,
+                           quantise)
 
 # check name -> why it cannot hold. Everything else must pass.
 COVARIANCE_EXCEPTIONS = {}
@@ -288,10 +289,52 @@ def test_bits_file_round_trip(tmp_path):
     (lambda: DitheredCovariance(gamma=1.0).fit(np.array([[1.0, np.inf], [0, 0]])), "infinity"),
     (lambda: OneBitLasso().fit(np.ones((5, 3)), np.arange(5.0)), "column 0 of X is constant"),
     (lambda: OneBitLasso().fit(np.ones((5, 3)), np.arange(4.0)), "inconsistent"),
+    (lambda: OneBitLasso(alpha=-1.0).fit(np.eye(5), np.arange(5.0)), "not negative"),
+    (lambda: OneBitLasso(alpha=np.nan).fit(np.eye(5), np.arange(5.0)), "not negative"),
+    (lambda: OneBitMean(corrupted=-1.0).fit(np.ones((100, 2))), "share of rows"),
+    (lambda: OneBitMean(missing="drop").fit(np.ones((100, 2))), "error"),
+    (lambda: OneBitMean(missing="mask").fit([[np.nan, 1.0]] * 9), "no value at all"),
+    (lambda: DitheredCovariance(random_state=2**64).fit(np.eye(5)), "below 2"),
+    (lambda: DitheredCovariance(bits=2.5).fit(np.eye(5)), "whole number"),
+    (lambda: DitheredCovariance(threshold=-1.0).fit(np.eye(5)), "from 0 on"),
+    (lambda: DitheredCovariance(mask=np.eye(3)).fit(np.eye(5)), "mask has shape"),
+    (lambda: DitheredCovariance(gamma=1.0).fit(np.eye(5)).merge(DitheredCovariance()), "not fitted"),
+    (lambda: DitheredCovariance(gamma=1.0).fit(np.eye(5)).merge(3), "merges another"),
+    (lambda: DitheredCovariance(gamma=1.0, allow_complex=True).fit(1j * np.eye(5)).partial_fit(np.eye(5)), "first call had complex"),
+    (lambda: DitheredCovariance(gamma=1.0, allow_complex=True).fit(1j * np.eye(5)).partial_fit(1j * np.eye(4)), "first call had 5"),
+    (lambda: arcsine_covariance(np.full((3, 2), np.nan + 1j)), "NaN"),
+    (lambda: OneBitMatrixCompletion().fit([[10**12, 0]], [1.0]), "does not fit this machine"),
+    (lambda: OneBitMatrixCompletion().fit([[0, 0]], [1.0], (1.5, 2)), "give \\(rows, columns\\)"),
+    (lambda: OneBitMatrixCompletion().fit([[0, 0]], [1.0]).predict([[-1, 0]]), "outside the 1 x 1"),
+    (lambda: OneBitMatrixCompletion(alpha="x").fit([[0, 0]], [1.0]), "cv"),
 ])
 def test_wrong_calls_are_answered_clearly(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_indices_outside_bits_are_refused_not_read():
+    bits = quantise([[1.0], [2.0]], CodeBook("one_bit", 1, [2.0]))
+    for call in (lambda: bits.slice(1, 5), lambda: bits.decode(1), lambda: bits.book.step_of(1), lambda: bits.book.privacy_epsilon(9),
+                 lambda: OneBitMean(gamma=1.0).fit(np.eye(5)).counts_.rows(5)):
+        with pytest.raises(IndexError):
+            call()
+    assert bits.slice(1, 1).rows == 1
+
+
+def test_constant_columns_are_named():
+    X = np.random.default_rng(0).standard_normal((300, 3))
+    X[:, 2] = 5
+    with pytest.warns(UserWarning, match="column 2 of X is constant"):
+        DitheredCovariance(random_state=0).fit(X)
+
+
+def test_missing_complex_values_are_left_out():
+    rng = np.random.default_rng(4)
+    X = rng.standard_normal((20000, 2)) + 1j * rng.standard_normal((20000, 2))
+    X[rng.random(X.shape) < 0.3] = np.nan
+    fit = DitheredCovariance(gamma=4.0, allow_complex=True, missing="mask", random_state=0).fit(X)
+    np.testing.assert_allclose(fit.covariance_, 2 * np.eye(2), atol=0.4)
 
 
 def test_privacy_follows_truncation():

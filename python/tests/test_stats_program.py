@@ -114,6 +114,12 @@ def test_more_bits_by_step_and_the_baselines(data, tmp_path):
     np.testing.assert_allclose(arcsine["covariance"], arcsine_covariance(data), atol=1e-12)
 
 
+def test_a_constant_column_is_named(tmp_path):
+    np.save(tmp_path / "x.npy", np.column_stack([np.arange(9.0), np.full(9, 2.0)]))
+    done = subprocess.run([PROGRAM, "stats", "covariance", str(tmp_path / "x.npy")], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "column 1 is constant" in done.stderr
+
+
 @pytest.mark.parametrize("args, message", [
     (("covariance", "none.npy"), "none.npy"),
     (("covariance", "x.txt"), ".npy or .csv"),

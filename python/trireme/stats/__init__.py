@@ -16,14 +16,13 @@ try:
 except ImportError as error:  # the extension is built by `make build` or comes with the wheel
     raise ImportError(f"trireme.stats is not built for this Python: run `make build` ({error})") from error
 
+from trireme.stats._bits import quantise, write_bits
 from trireme.stats._completion import OneBitMatrixCompletion
 from trireme.stats._covariance import DitheredCovariance, arcsine_covariance
 from trireme.stats._mean import OneBitMean
 from trireme.stats._regression import OneBitLasso
 
 BitsReader = _stats.BitsReader
-write_bits = _stats.write_bits
-quantise = _stats.quantise
 CodeBook = _stats.CodeBook
 
 __all__ = ["BitsReader", "CodeBook", "DitheredCovariance", "OneBitLasso", "OneBitMatrixCompletion", "OneBitMean",

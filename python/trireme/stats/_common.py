@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
 from trireme.stats import _stats
 
@@ -13,8 +14,10 @@ FLOATS = (np.float64, np.float32)
 
 
 def seed_of(random_state):
-    """A 63-bit seed: the integer itself, or one drawn from the generator."""
+    """A seed of 64 bits: the integer itself, or one drawn from the generator."""
     if isinstance(random_state, (int, np.integer)) and random_state >= 0:
+        if random_state >= 2**64:
+            raise ValueError(f"random_state={random_state}: give an integer below 2**64")
         return int(random_state)
     return int(check_random_state(random_state).randint(0, 2**31 - 1))
 
@@ -56,6 +59,23 @@ def choose_gamma(gamma, X, problem, moment_order, n=None):
             return book.range, book.centre
         raise ValueError(f'gamma="{gamma}": give a number, one per column, "max", "pilot" or None')
     return per_column(gamma, d, "gamma"), []
+
+
+def warn_of_constants(X):
+    """A constant column has no variance; whoever estimates one should know. Most columns differ within the first rows."""
+    suspects = np.flatnonzero(np.ptp(X[:100], axis=0) == 0)
+    constant = [j for j in suspects if X.shape[0] > 1 and np.ptp(X[:, j]) == 0]
+    if constant:
+        warnings.warn(f"column {constant[0]} of X is constant ({len(constant)} such): its variance is 0 and what is estimated of it "
+                      "is noise", UserWarning, stacklevel=4)
+
+
+def check_mergeable(mine, other):
+    """merge() of two fitted estimators of one kind."""
+    if type(other) is not type(mine):
+        raise ValueError(f"{type(mine).__name__} merges another {type(mine).__name__}, not {type(other).__name__}")
+    check_is_fitted(mine)
+    check_is_fitted(other)
 
 
 def warn_unless_converged(message):

@@ -55,6 +55,10 @@ class OneBitMatrixCompletion(BaseEstimator):
         """Entries of matrix_ at (n, 2) indices."""
         check_is_fitted(self)
         indices = self._indices(indices)
+        outside = np.flatnonzero(((indices < 0) | (indices >= self.matrix_.shape)).any(axis=1))
+        if outside.size:
+            raise ValueError(f"index {outside[0]} is at {tuple(indices[outside[0]].tolist())}, outside the {self.matrix_.shape[0]} x "
+                             f"{self.matrix_.shape[1]} matrix")
         return self.matrix_[indices[:, 0], indices[:, 1]]
 
     def _indices(self, indices):
@@ -69,11 +73,11 @@ class OneBitMatrixCompletion(BaseEstimator):
     def _start(self, indices, values, shape):
         if shape is None:
             shape = tuple(int(m) + 1 for m in indices.max(axis=0))
-        if len(shape) != 2 or min(shape) < 1:
+        if len(shape) != 2 or min(shape) < 1 or any(int(m) != m for m in shape):
             raise ValueError(f"shape={shape}: give (rows, columns)")
         gamma, _ = choose_gamma(self.gamma, values, "completion", None)
         self.gamma_ = float(gamma[0]) if self.gamma is not None else float(gamma[0]) / 2
-        self.bound_ = float(np.max(np.abs(values))) if self.bound is None else float(self.bound)
+        self.bound_ = float(np.max(np.abs(values))) or 1.0 if self.bound is None else float(self.bound)
         self.shape_ = (int(shape[0]), int(shape[1]))
         self.book_ = _stats.CodeBook("one_bit", 1, [self.gamma_])
         self.counts_ = _stats.CompletionCounts(*self.shape_, self.book_)
@@ -96,6 +100,8 @@ class OneBitMatrixCompletion(BaseEstimator):
         unit = _stats.completion_lambda(self.gamma_, *self.shape_, self.n_samples_seen_)
         if self.alpha is None:
             self.alpha_ = unit
+        elif isinstance(self.alpha, str) and self.alpha != "cv":
+            raise ValueError(f'alpha={self.alpha!r}: a number, "cv" or None')
         elif self.alpha == "cv":
             if not cross_validate:
                 raise ValueError('alpha="cv" needs all observations at once: use fit, or give alpha')

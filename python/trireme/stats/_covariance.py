@@ -5,7 +5,7 @@ from sklearn.covariance import EmpiricalCovariance
 from sklearn.utils.validation import check_array, validate_data
 
 from trireme.stats import _stats
-from trireme.stats._common import FLOATS, choose_gamma, per_column, seed_of, threads_of
+from trireme.stats._common import FLOATS, check_mergeable, choose_gamma, per_column, seed_of, threads_of, warn_of_constants
 
 METHODS = {"triangular": ("triangular", "all_pairs"), "all_pairs": ("two_dither", "all_pairs"),
            "raw": ("two_dither", "raw"), "one_bit": ("one_bit", "all_pairs")}
@@ -46,7 +46,7 @@ class DitheredCovariance(EmpiricalCovariance):
     toeplitz : bool
         Averages along diagonals: stationary series, uniform line arrays.
     variances : array of shape (d,) or None
-        The diagonal, where it is known.
+        The diagonal, where it is known; for complex data (2 d,), of the real parts and then the imaginary parts.
     standard_errors : bool
         Also `standard_errors_`, from the sample variance of the per-row products.
     allow_complex : bool
@@ -92,6 +92,7 @@ class DitheredCovariance(EmpiricalCovariance):
     def fit(self, X, y=None):
         """X of shape (n, d), float32 or float64 in any memory order, is read without a copy."""
         X = self._checked(X, reset=True)
+        warn_of_constants(X)
         self._start(X)
         bits = self._add(X)
         multiple = self.threshold_multiple
@@ -116,6 +117,7 @@ class DitheredCovariance(EmpiricalCovariance):
 
     def merge(self, other):
         """Takes in another estimator's counts: same gamma and method, another random_state or other rows."""
+        check_mergeable(self, other)
         self.counts_.merge(other.counts_)
         self.n_samples_seen_ += other.n_samples_seen_
         self._finish(self.threshold_multiple)
@@ -126,13 +128,17 @@ class DitheredCovariance(EmpiricalCovariance):
             raise ValueError(f'method="{self.method}": one of {", ".join(sorted(METHODS))}')
         if self.missing not in ("error", "mask"):
             raise ValueError(f'missing="{self.missing}": "error" or "mask"')
+        nan = "allow-nan" if self.missing == "mask" else True
         if self.allow_complex and np.iscomplexobj(X):
             X = np.asarray(X)
             if X.ndim != 2 or X.shape[0] < least:
                 raise ValueError(f"complex X of shape {X.shape}: give (n, d) with n of {least} or more")
+            if not reset and X.shape[1] != self.n_features_in_:
+                raise ValueError(f"X has {X.shape[1]} columns, but the first call had {self.n_features_in_}")
             self.n_features_in_ = X.shape[1]
-            return check_array(np.concatenate([X.real, X.imag], axis=1), dtype=FLOATS)
-        nan = "allow-nan" if self.missing == "mask" else True
+            return check_array(np.concatenate([X.real, X.imag], axis=1), dtype=FLOATS, ensure_all_finite=nan)
+        if not reset and self.complex_:
+            raise ValueError("X is real, but the first call had complex data")
         return validate_data(self, X, dtype=FLOATS, ensure_all_finite=nan, ensure_min_samples=least, reset=reset)
 
     def _start(self, X):
@@ -146,7 +152,9 @@ class DitheredCovariance(EmpiricalCovariance):
             bits = _stats.bits_for(scheme, float(max(gamma)), step) if step else 2
         eta = per_column(self.eta, d, "eta") if self.eta is not None else []
         self.complex_ = np.iscomplexobj(X) or (self.allow_complex and d == 2 * self.n_features_in_)
-        book = _stats.CodeBook(scheme, bits, gamma, eta, centre, step, self.complex_)
+        if int(bits) != bits:
+            raise ValueError(f"bits={bits}: give a whole number")
+        book = _stats.CodeBook(scheme, int(bits), gamma, eta, centre, step, self.complex_)
         self.bits_per_value_ = 2 if scheme == "two_dither" else bits
         self.privacy_epsilon_ = np.array([book.privacy_epsilon(j) for j in range(d)])
         self.counts_ = _stats.CovarianceCounts(book, pairing, bool(self.standard_errors))
@@ -179,11 +187,11 @@ class DitheredCovariance(EmpiricalCovariance):
             self.threshold_multiple_ = 1.0 if multiple is None else float(multiple)
             covariance = _stats.threshold(covariance, self.threshold, self.threshold_multiple_, self.gamma_.tolist(),
                                           counts.rows)
-        elif isinstance(self.threshold, (int, float)):
+        elif isinstance(self.threshold, (int, float)) and self.threshold >= 0:
             keep = (np.abs(covariance) >= self.threshold) | np.eye(len(covariance), dtype=bool)
             covariance = np.where(keep, covariance, 0.0)
         elif self.threshold is not None:
-            raise ValueError(f'threshold={self.threshold!r}: "hard", "soft", a number or None')
+            raise ValueError(f'threshold={self.threshold!r}: "hard", "soft", a number from 0 on or None')
         self.covariance_ = self._shaped(covariance)
         if self.store_precision:
             self.precision_ = np.linalg.pinv(self.covariance_, hermitian=True)
@@ -196,6 +204,8 @@ class DitheredCovariance(EmpiricalCovariance):
             covariance[np.diag_indices(half)] = covariance.diagonal().real
             self.location_ = self.location_[a] + 1j * self.location_[b]
         if self.mask is not None:
+            if np.shape(self.mask) != covariance.shape:
+                raise ValueError(f"mask has shape {np.shape(self.mask)}, the covariance {covariance.shape}")
             covariance = covariance * np.asarray(self.mask)
         if self.toeplitz:
             covariance = _along_diagonals(covariance)
@@ -227,9 +237,11 @@ def _along_diagonals(matrix):
 def arcsine_covariance(X):
     """Baseline: sin(pi/2 mean sign sign'), the correlation of Gaussian data from undithered signs (van Vleck and
     Middleton, 1966). The scale is lost, and non-Gaussian data gives another matrix. Complex X is taken as circular."""
-    X = np.asarray(X)
     if np.iscomplexobj(X):
+        X = np.asarray(X)
+        if X.ndim != 2:
+            raise ValueError(f"complex X of shape {X.shape}: give (n, d)")
         d = X.shape[1]
-        R = _stats.arcsine_correlation(np.concatenate([X.real, X.imag], axis=1))
+        R = _stats.arcsine_correlation(check_array(np.concatenate([X.real, X.imag], axis=1), dtype=FLOATS))
         return (R[:d, :d] + R[d:, d:]) / 2 + 1j * (R[d:, :d] - R[:d, d:]) / 2
     return _stats.arcsine_correlation(check_array(X, dtype=FLOATS))

@@ -5,7 +5,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from trireme.stats import _stats
-from trireme.stats._common import FLOATS, choose_gamma, seed_of, threads_of
+from trireme.stats._common import FLOATS, check_mergeable, choose_gamma, seed_of, threads_of
 
 LEAST_FOR_PILOT = 64  # below, the pilot would eat most of the rows
 
@@ -44,6 +44,7 @@ class OneBitMean(BaseEstimator):
         return tags
 
     def fit(self, X, y=None):
+        """X of shape (n, d), float32 or float64 in any memory order, is read without a copy."""
         X = self._checked(X, reset=True)
         self._start(X)
         self._add(X)
@@ -60,12 +61,15 @@ class OneBitMean(BaseEstimator):
 
     def merge(self, other):
         """Takes in another estimator's counts (same gamma and centre)."""
+        check_mergeable(self, other)
         self.counts_.merge(other.counts_)
         self.n_samples_seen_ += other.n_samples_seen_
         self._finish()
         return self
 
     def _checked(self, X, reset, least=2):
+        if self.missing not in ("error", "mask"):
+            raise ValueError(f'missing="{self.missing}": "error" or "mask"')
         nan = "allow-nan" if self.missing == "mask" else True
         return validate_data(self, X, dtype=FLOATS, ensure_all_finite=nan, ensure_min_samples=least, reset=reset)
 
@@ -74,6 +78,8 @@ class OneBitMean(BaseEstimator):
         if self.gamma is None and X.shape[0] >= LEAST_FOR_PILOT:
             book, self.n_pilot_ = _stats.pilot_book(X, X.shape[0], self.corrupted)
         elif self.gamma is None:
+            if np.isnan(X).all(axis=0).any():
+                raise ValueError("a column of X has no value at all: remove it")
             centre = np.nanmean(X, axis=0, dtype=float)
             book = _stats.CodeBook("one_bit", 1, np.nanmax(np.abs(X - centre), axis=0).tolist(), [], centre.tolist())
         else:

@@ -1,5 +1,7 @@
 #include "trireme/stats/completion.h"
 
+#include <unistd.h>
+
 #include <Eigen/Core>
 #include <Eigen/QR>
 #include <Eigen/SVD>
@@ -141,6 +143,12 @@ CompletionCounts::CompletionCounts(size_t rows, size_t cols, CodeBook book)
   if (rows == 0 || cols == 0) fail(ErrorCode::usage, "a ", rows, " x ", cols, " matrix has no entries");
   if (book_.columns() != 1 || book_.scheme == Scheme::two_dither || book_.centre_of(0) != 0)
     fail(ErrorCode::usage, "completion takes one column of codes around 0, from one dither");
+  constexpr double kBytesOfEntry = 60;  // counts, sums and complete()'s matrices
+  const double memory =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  if (static_cast<double>(rows) * static_cast<double>(cols) * kBytesOfEntry > memory)
+    fail(ErrorCode::input, "a ", rows, " x ", cols,
+         " matrix does not fit this machine's memory; number its rows and columns", " from 0 without gaps");
   seen_.assign(rows * cols, 0);
   sums_.assign(rows * cols, 0);
 }
@@ -201,7 +209,8 @@ CompletionFit complete(const CompletionCounts& counts, const CompletionOptions& 
   if (counts.observations() == 0) fail(ErrorCode::input, "no observations");
   if (!(options.bound > 0) || !std::isfinite(options.bound))
     fail(ErrorCode::usage, "bound ", options.bound, ": give a positive number that no entry exceeds");
-  if (!(options.lambda >= 0)) fail(ErrorCode::usage, "lambda ", options.lambda, " must not be negative");
+  if (!(options.lambda >= 0) || !std::isfinite(options.lambda))
+    fail(ErrorCode::usage, "lambda ", options.lambda, ": give a finite number that is not negative");
   const Index d1 = static_cast<Index>(counts.rows()), d2 = static_cast<Index>(counts.cols());
   const double n = static_cast<double>(counts.observations()),
                cells = static_cast<double>(d1) * static_cast<double>(d2);

@@ -157,7 +157,7 @@ void check_problem(const Dense& gram, const std::vector<double>& b, const LassoO
     for (double v : *values)
       if (!std::isfinite(v))
         fail(ErrorCode::input, "the Gram matrix or the cross moments hold NaN or infinite entries");
-  if (!(options.lambda >= 0)) fail(ErrorCode::usage, "lambda ", options.lambda, " must not be negative");
+  check_lambda(options.lambda);
   if (!(options.radius > 0)) fail(ErrorCode::usage, "radius ", options.radius, " must be positive");
 }
 
@@ -238,6 +238,11 @@ void DataGram::products(const std::vector<double>& z, size_t k, std::vector<std:
         out[r][column + j] =
             total(static_cast<Index>(r), static_cast<Index>(j)) / static_cast<double>(used_rows());
   });
+}
+
+void check_lambda(double lambda) {
+  if (!(lambda >= 0) || !std::isfinite(lambda))
+    fail(ErrorCode::usage, "lambda ", lambda, ": give a finite number that is not negative");
 }
 
 double lasso_violation(const std::vector<double>& gradient, const std::vector<double>& theta, double lambda) {

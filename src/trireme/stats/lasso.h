@@ -63,6 +63,8 @@ class WorkingSetLasso {
   std::vector<std::vector<double>> columns_;  // of the active
 };
 
+void check_lambda(double lambda);  // Error(usage) unless finite and >= 0
+
 // Largest violation of the optimality conditions: |g_j| <= lambda where theta_j = 0, g_j = -lambda
 // sign(theta_j) elsewhere.
 double lasso_violation(const std::vector<double>& gradient, const std::vector<double>& theta, double lambda);

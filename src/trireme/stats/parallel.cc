@@ -8,6 +8,11 @@
 #include <vector>
 
 namespace trireme::stats {
+namespace {
+
+constexpr size_t kMostThreads = 256;  // more are refused by some systems and of use on none
+
+}  // namespace
 
 void parallel_for(size_t count, unsigned threads, const std::function<void(size_t)>& body) {
   if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
@@ -24,7 +29,7 @@ void parallel_for(size_t count, unsigned threads, const std::function<void(size_
     }
   };
   std::vector<std::thread> helpers;
-  for (size_t t = 1; t < std::min<size_t>(threads, count); ++t) helpers.emplace_back(work);
+  for (size_t t = 1; t < std::min({size_t{threads}, count, kMostThreads}); ++t) helpers.emplace_back(work);
   work();
   for (auto& helper : helpers) helper.join();
   if (first_error) std::rethrow_exception(first_error);

@@ -226,6 +226,9 @@ PilotRange pilot_range(std::vector<double> pilot, double e) {
 }
 
 PilotRule pilot_rule(size_t n, size_t d, double corrupted) {
+  if (!(corrupted >= 0 && corrupted < 0.5))
+    fail(ErrorCode::usage, "corrupted = ", corrupted,
+         ": give the share of rows that may hold anything, below 0.5");
   const double size = static_cast<double>(n);
   PilotRule rule{static_cast<size_t>(std::ceil((d > 1 ? 2 : 1) * std::sqrt(size))),
                  std::sqrt((d > 1 ? 9 : 2) / size)};

@@ -59,7 +59,7 @@ struct PilotRange {
 PilotRange pilot_range(std::vector<double> pilot, double e);
 // How many values the pilot keeps, and its e, for n samples: ceil(sqrt n), sqrt(2 / n) in one dimension;
 // ceil(2 sqrt n), sqrt(9 / n) in several; e = corrupted + 1 / sqrt n when a share `corrupted` of the data may
-// be anything.
+// be anything (Error(usage) unless it is in [0, 0.5)).
 struct PilotRule {
   size_t count = 0;
   double e = 0;

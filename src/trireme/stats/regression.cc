@@ -94,6 +94,7 @@ LassoFit lasso_full(const Matrix& x, const BitMatrix& y, double truncation, cons
   check_rows(rows(x), y);
   if (std::isfinite(options.radius) || options.path == LassoPath::l1_ball)
     fail(ErrorCode::usage, "full-precision covariates give a convex problem: leave out radius and path");
+  check_lambda(options.lambda);
   const DataGram gram(x, truncation, options.threads);
   std::vector<std::vector<double>> b;
   gram.products(decode_column(y), 1, b);
