@@ -52,7 +52,7 @@ TEST(Profile, RefusesWhatItCannotUse) {
   refuse("\"rows\": 1,", "\"rows\": 3,", "rising rows");
   refuse("\"times\"", "\"tables\"", "times");
   refuse("0.015", "0", "above 0");
-  refuse("{", "[", "parse");
+  refuse("{", "[", "not valid JSON");
   EXPECT_THROW(profile_table(example(), "p.json", "other"), Error);
 }
 

@@ -216,7 +216,9 @@ void Trainer::connect() {
     agree(*context_.rendezvous, context_.rank, context_.world,
           {.version = "trireme " TRIREME_VERSION ", torch " TORCH_VERSION,
            .config = context_.config_digest,
-           .graph_fingerprint = spec::fingerprint(program_->graph())},
+           .graph_fingerprint = spec::fingerprint(program_->graph()),
+           .samples = datasets_.training->samples(),
+           .evaluation_samples = datasets_.evaluation ? datasets_.evaluation->samples() : 0},
           config_.transport.timeout);
     transport_ =
         transport::make_transport(context_.rank, context_.world, *context_.rendezvous, config_.transport);

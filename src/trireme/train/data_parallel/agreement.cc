@@ -41,22 +41,29 @@ std::string difference(const RunFacts& own, const RunFacts& other, int rank) {
     return differs("version", other.version, own.version, "install the same version everywhere");
   if (other.config != own.config)
     return differs("config", other.config, own.config, "give all ranks the same CONFIG.toml and --set");
-  if (other.graph_fingerprint == own.graph_fingerprint) return {};
-  return cat(
-      "rank ", rank,
-      " has another model.graph than rank 0 (the files' content differs); give all ranks the same .pt2 file");
+  if (other.graph_fingerprint != own.graph_fingerprint) {
+    return cat("rank ", rank,
+               " has another model.graph than rank 0 (the files' content differs); give all ranks the same "
+               ".pt2 file");
+  }
+  // Of other sizes, the ranks' orders of samples would differ, and samples be repeated or left out.
+  if (other.samples == own.samples && other.evaluation_samples == own.evaluation_samples) return {};
+  return cat("rank ", rank, " has ", other.samples, " training and ", other.evaluation_samples,
+             " evaluation samples, rank 0 ", own.samples, " and ", own.evaluation_samples,
+             "; give all ranks the same data files");
 }
 
-// One line each for version and fingerprint, then the config.
+// The version, the numbers, then the config.
 std::string to_text(const RunFacts& facts) {
-  return cat(facts.version, "\n", facts.graph_fingerprint, "\n", facts.config);
+  return cat(facts.version, "\n", facts.graph_fingerprint, " ", facts.samples, " ", facts.evaluation_samples,
+             "\n", facts.config);
 }
 
 RunFacts read_facts(const std::string& text) {
   RunFacts facts;
   std::istringstream in(text);
   std::getline(in, facts.version);
-  in >> facts.graph_fingerprint;
+  in >> facts.graph_fingerprint >> facts.samples >> facts.evaluation_samples;
   in.ignore();
   facts.config.assign(std::istreambuf_iterator<char>(in), {});
   return facts;
@@ -81,6 +88,16 @@ std::optional<Failure> compare_all(transport::Store& store, int world, const Run
   return {};
 }
 
+// Ranks that come after a bad verdict hear it too, instead of finding nobody.
+void wait_for_hearers(transport::Store& store, int world) {
+  constexpr double kStragglersSeconds = 5;
+  const Deadline deadline = Deadline::after(steady_clock(), kStragglersSeconds);
+  for (int r = 1; r < world; ++r) {
+    const double left = static_cast<double>((deadline.at - steady_clock().now()).count()) * 1e-9;
+    if (left <= 0 || !store.get(cat("heard/", r), Seconds{left}).ok()) return;
+  }
+}
+
 }  // namespace
 
 std::vector<uint64_t> gather(comm::Group& group, uint64_t value) {
@@ -103,13 +120,15 @@ void agree(transport::Store& store, int rank, int world, const RunFacts& facts, 
   if (rank == 0) {
     const auto why = compare_all(store, world, facts, timeout);
     store.set(kVerdict, why ? cat(static_cast<int>(why->code), " ", why->message) : "");
-    if (why) throw Error(why->code, why->message);
-    return;
+    if (!why) return;
+    if (why->code == ErrorCode::usage) wait_for_hearers(store, world);
+    throw Error(why->code, why->message);
   }
   store.set(cat("facts/", rank), to_text(facts));
   // Rank 0 waits for the slowest rank, so this takes longer than its wait.
   const std::string verdict = store.get(kVerdict, Seconds{2 * timeout.value}).take();
   if (verdict.empty()) return;
+  store.set(cat("heard/", rank), "");
   const size_t space = verdict.find(' ');
   throw Error(static_cast<ErrorCode>(std::stoi(verdict.substr(0, space))), verdict.substr(space + 1));
 }

@@ -21,6 +21,7 @@ struct RunFacts {
   std::string version;  // of program and LibTorch
   std::string config;   // what OptionList::digest_text gives, or a digest of it
   uint64_t graph_fingerprint = 0;
+  int64_t samples = 0, evaluation_samples = 0;
 };
 // Before the ranks have connections. Error(usage) on all ranks when one differs from rank 0: names rank,
 // fact, and the first config line that differs. Error(timeout) on all naming a rank that does not come.

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <functional>
 #include <thread>
@@ -62,6 +63,28 @@ TEST(Agreement, EveryRankNamesTheOneThatDiffers) {
               testing::Each(HasSubstr("'nothing' there")));
   EXPECT_THAT(differ([](RunFacts& f) { f.graph_fingerprint = 8; }),
               testing::Each(AllOf(HasSubstr("rank 2"), HasSubstr("model.graph"))));
+  EXPECT_THAT(differ([](RunFacts& f) { f.samples = 8; }),
+              testing::Each(AllOf(HasSubstr("rank 2 has 8 training"), HasSubstr("same data files"))));
+}
+
+// Rank 2 comes when rank 0 has judged: it is told all the same.
+TEST(Agreement, LateRanksHearTheVerdict) {
+  const auto store = transport::make_memory_store();
+  std::vector<std::thread> ranks;
+  std::array<std::string, 3> errors;
+  for (const int rank : {0, 1, 2}) {
+    ranks.emplace_back([&, rank] {
+      if (rank == 2) (void)store->get("verdict", Seconds{20});
+      try {
+        agree(*store, rank, 3, {.config = rank == 1 ? "lr = 2" : "lr = 1"}, Seconds{20});
+      } catch (const Error& e) {
+        errors[static_cast<size_t>(rank)] = e.what();
+      }
+    });
+  }
+  for (auto& rank : ranks) rank.join();
+  EXPECT_THAT(errors, testing::Each(HasSubstr("rank 1 has another config")));
+  EXPECT_TRUE(store->get("heard/2", Seconds{0}).ok()) << "rank 0 went before";
 }
 
 TEST(Agreement, ARankThatDoesNotComeIsNamed) {
