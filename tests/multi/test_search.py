@@ -180,7 +180,7 @@ def test_real_training_as_probes_counts_and_leaves_a_checkpoint(tmp_path, config
     (tmp_path / "offers.csv").write_text("instance,usd_per_hour,max_nodes\n1gbit,2,2\n")
     job = tmp_path / "search.toml"
     job.write_text(f"""[job]
-samples = 80000
+samples = 8000000
 [goal]
 scenario = "fastest"
 [space]
@@ -202,7 +202,7 @@ method = "exhaustive"
     good = [p for p in result["probes"] if not p.get("error")]
     assert len(good) == 2 and result["chosen"]
     trained = sum(p["samples_trained"] for p in good)
-    assert trained > 0 and result["samples_left"] == 80000 - trained
+    assert trained > 0 and result["samples_left"] == 8000000 - trained
     steps = [int(p.name[5:]) for p in (tmp_path / "search.runs").glob("attempt-*/checkpoints/step_*")]
     assert max(steps) * 8 == trained
 

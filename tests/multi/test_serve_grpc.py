@@ -30,7 +30,7 @@ class Net(nn.Module):
 class Slow(nn.Module):
     def forward(self, x):
         y = x
-        for _ in range(12):
+        for _ in range(50):
             y = torch.tanh(y @ y.transpose(1, 2))
         return y.sum((1, 2))
 
@@ -45,7 +45,7 @@ def net():
 def server(tmp_path_factory, net):
     folder = tmp_path_factory.mktemp("grpc")
     export.inference_graph(net, (torch.rand(2, 6), torch.rand(2, 1)), folder / "net.pt2")
-    export.inference_graph(Slow(), (torch.rand(2, 800, 800),), folder / "slow.pt2")
+    export.inference_graph(Slow(), (torch.rand(2, 500, 500),), folder / "slow.pt2")
     models = '[[model]]\nname = "net"\npath = "net.pt2"\n[[model]]\nname = "slow"\npath = "slow.pt2"\nmax_batch = 1\n'
     with serving(folder, models, "max_body = '1MiB'") as running:
         yield running
@@ -167,8 +167,8 @@ def test_messages_above_the_limit_and_garbage_are_refused(stub, address, client)
 def test_deadline_and_cancellation_take_requests_out_of_the_queue(server, stub):
     """Peers crash when a cancellation meets a completion: Triton PR 8078."""
     request = service_pb2.ModelInferRequest(model_name="slow")
-    request.inputs.add(name="x", datatype="FP32", shape=[1, 800, 800])
-    request.raw_input_contents.append(bytes(4 * 800 * 800))
+    request.inputs.add(name="x", datatype="FP32", shape=[1, 500, 500])
+    request.raw_input_contents.append(bytes(4 * 500 * 500))
     calls = [stub.ModelInfer.future(request, timeout=60) for _ in range(12)]
     eventually(lambda: server.metric("nv_inference_pending_request_count", model="slow") > 3, "waiting requests")
     for call in calls[1:]:
@@ -195,13 +195,13 @@ def test_load_and_unload(client):
 
 def test_sigterm_finishes_calls_under_way(server, tmp_path_factory, net):
     folder = tmp_path_factory.mktemp("drain")
-    export.inference_graph(Slow(), (torch.rand(2, 800, 800),), folder / "slow.pt2")
+    export.inference_graph(Slow(), (torch.rand(2, 500, 500),), folder / "slow.pt2")
     with serving(folder, '[[model]]\nname = "slow"\npath = "slow.pt2"\nmax_batch = 1\n') as own:
         with grpc.insecure_channel(f"127.0.0.1:{own.grpc_port}") as channel:
             stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
             request = service_pb2.ModelInferRequest(model_name="slow")
-            request.inputs.add(name="x", datatype="FP32", shape=[1, 800, 800])
-            request.raw_input_contents.append(bytes(4 * 800 * 800))
+            request.inputs.add(name="x", datatype="FP32", shape=[1, 500, 500])
+            request.raw_input_contents.append(bytes(4 * 500 * 500))
             calls = [stub.ModelInfer.future(request, timeout=60) for _ in range(6)]
             eventually(lambda: own.metric("nv_inference_pending_request_count", model="slow") > 3, "waiting requests")
             stopper = threading.Thread(target=own.stop)

@@ -120,6 +120,10 @@ Outcome run_search(const SearchSetup& setup, Profiler& profiler, ProbeLog& log, 
   Outcome outcome;
   for (;;) {
     const auto snapshot = snapshot_of(setup, log);
+    if (samples_left(setup.samples, log.probes()) == 0) {
+      outcome.stop_reason = "the probes have trained the whole job";
+      break;
+    }
     const auto decision = setup.policy(snapshot);
     if (observer.decided) observer.decided(snapshot, decision);
     if (decision.probes.empty()) {

@@ -105,6 +105,17 @@ TEST_F(Engine, TrainedSamplesShortenTheJob) {
   EXPECT_NEAR(outcome.predicted.hours, 20e6 / 3600 / outcome.chosen->measured_samples_per_s, 1e-9);
 }
 
+TEST_F(Engine, EndsWhenItsProbesHaveTrainedTheWholeJob) {
+  auto probes = probes_of(space, example_table(), {{"t2.medium", 4}});
+  probes[0].samples_trained = setup.samples;
+  log.end(probes);
+  const auto outcome = run_search(setup, profiler, log);
+  EXPECT_EQ(profiler.calls, 0);
+  EXPECT_EQ(outcome.samples_left, 0);
+  EXPECT_THAT(outcome.stop_reason, testing::HasSubstr("the whole job"));
+  EXPECT_TRUE(outcome.feasible);
+}
+
 TEST_F(Engine, TellsWhenOnlyTheMarginStandsInTheWay) {
   SpeedTable one;
   one.rows[{"t2.medium", 8}] = {971.8, 0};
